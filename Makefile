@@ -1,4 +1,4 @@
-# Every target works with Go, git and make alone; `make help` lists them.
+# Every target works with Go, git and make; race and lint need a C compiler, too. `make help` lists the targets.
 
 FUZZTIME ?= 10s
 ARGS =
@@ -9,7 +9,7 @@ VERSION =
 ONLY =
 
 .NOTPARALLEL:
-.PHONY: help build vet demo test race cluster fuzz mutants torture matrix lint bench api vuln verify setup fmt release clean
+.PHONY: help build vet demo test race cluster fuzz mutants torture matrix lint bench api vuln docs verify setup fmt release clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "%-8s  %s\n", $$1, $$2 }' Makefile
@@ -44,14 +44,18 @@ torture: ## break everything that can break, and judge what is left; see docs/re
 matrix: ## the core on several servers in containers; writes docs/compatibility.md
 	@cd matrix && LUATX_MATRIX=all LUATX_MATRIX_TABLE="$$PWD/../docs/compatibility.md" go test -count=1 -timeout 2h .
 
-lint: ## formatting, go vet and golangci-lint
+lint: ## formatting, go vet, golangci-lint and the prose; needs a C compiler
 	@.ci/lint
 
-bench: ## luatx beside what else does its work, into docs/performance.md (ARGS=--short for 3 minutes)
+bench: ## luatx beside what else does its work, into docs/measurements.md (ARGS=--short for 3 minutes)
 	@cd bench && go run . $(ARGS)
 
 api: ## what changed for callers since the latest release; what breaks them must stand in CHANGELOG.md
 	@.ci/api
+
+docs: ## the documentation site, into site/; follows its links
+	@.ci/docs site
+	@cd internal/site && GOWORK=off go test -count=1 . -site ../../site
 
 vuln: ## known vulnerabilities of what is linked; needs the Go vulnerability database, vuln.go.dev
 	@.ci/vuln
@@ -63,12 +67,13 @@ verify: race cluster fuzz api ## everything that takes longer than make test
 	@LUATX_TEST_ACL=1 go test -count=1 ./test/... ./expiry ./inbox ./outbox ./relay ./repair ./stack ./stream
 	@LUATX_VERIFY=1 .ci/each go test -count=1 -timeout 60m ./...
 
-setup: ## fetch modules, servers to test with (Debian, Ubuntu) and the linter
+setup: ## fetch modules, servers to test with (Debian, Ubuntu), the linter, Vale and Hugo
 	@.ci/each go list -deps -test ./... >/dev/null
 	@SETUP=1 go run ./internal/test/redistest/found
 	@SETUP=1 go run ./sqltx/sqltest/found
 	@SETUP=1 go run ./contrib/amqp/internal/rabbit/found
 	@.ci/linter >/dev/null
+	@for module in internal/prose internal/site; do (cd $$module && GOWORK=off go list -deps -test ./... tool >/dev/null) || exit; done
 
 fmt: ## format the Go files
 	@linter=$$(.ci/linter) && .ci/each "$$linter" fmt --config "$$PWD/.golangci.yml"
@@ -77,7 +82,7 @@ release: ## tag VERSION (v0.1.0) of every module in this clone, if a user can fe
 	@go run ./internal/release $(VERSION)
 
 clean: ## remove what the targets built
-	@rm -rf bin
+	@rm -rf bin site
 
 .PHONY: found
 found:

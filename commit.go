@@ -216,7 +216,7 @@ func (t *Transactor) resolve(ctx context.Context, tx *Tx) {
 	ctx, cancel := tx.lookup(ctx)
 	defer cancel()
 	c, cause := &tx.commit, tx.err
-	state, text, _, err := t.commits.Resolve(ctx, c.Shard, c.Digest, c.Token, c.NotAfter.Add(slack))
+	state, text, _, err := t.commits.Resolve(ctx, c.Shard, c.Digest, c.Position, c.Token, c.NotAfter.Add(slack))
 	switch {
 	case err != nil:
 		tx.err = &UnknownError{newReceipt(tx), fmt.Errorf("%w; asked what became of it: %w", cause, err)}

@@ -99,6 +99,11 @@ type Config struct {
 	// admin.Operator.Processes returns. By default, each of them registers itself and sends a heartbeat every 10 seconds.
 	NoRegistration bool
 
+	// NoHistory keeps the relays and workers of this Transactor from writing to the history of the namespace, which
+	// admin.Operator.History returns. NoRegistration does the same. By default, each relay adds what it has published to the
+	// history every 10 seconds, and one process of all measures the outbox.
+	NoHistory bool
+
 	// StrictEviction makes Check fail if the server may evict keys. By default, Check logs a warning.
 	StrictEviction bool
 

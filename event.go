@@ -70,6 +70,7 @@ func (e *Event) encodeBody(stored *shard.Event) (err error) {
 		if stored.Body, err = msg.MarshalJSONAs(stored.ID); err != nil {
 			return fmt.Errorf("luatx: event %s: %w", stored.ID, err)
 		}
+		stored.Own = true
 		return nil
 	case len(e.Body) == 0:
 		return fmt.Errorf("luatx: event %s has no body: set Data and Attributes", stored.ID)

@@ -112,10 +112,12 @@ func (g *gathering) commit(batch gathered) {
 	close(batch.done)
 }
 
-// inOrder sorts transactions by their input entries. The script checks the ownership of entries in ascending order with one
-// lookup; each entry out of order needs one more.
+// inOrder sorts transactions by their input entries, and those without one by their offsets. The script checks the ownership of
+// entries in ascending order with one lookup; each entry out of order needs one more.
 func inOrder(batch []*Tx) {
-	slices.SortFunc(batch, func(a, b *Tx) int { return compareEntries(a.commit.Input.Entry, b.commit.Input.Entry) })
+	slices.SortFunc(batch, func(a, b *Tx) int {
+		return cmp.Or(compareEntries(a.commit.Input.Entry, b.commit.Input.Entry), strings.Compare(a.offset(), b.offset()))
+	})
 }
 
 // compareEntries compares stream entry ids in the server's format.

@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"github.com/luatx/luatx/internal/commit"
+	"github.com/luatx/luatx/internal/link"
 	"github.com/luatx/luatx/internal/mark"
 	"github.com/luatx/luatx/internal/slot"
 	"github.com/luatx/luatx/message"
@@ -47,10 +48,16 @@ func Middleware(t *Transactor) message.Middleware {
 			}
 			delivery := deliveryOf(ctx, msg)
 			for n := 0; ; n++ {
-				outputs, err := t.handle(ctx, t.begin(tag, aggregate, delivery), msg, next)
-				if again, err := t.retries(ctx, n, err); !again {
-					return outputs, err
+				tx := t.begin(tag, aggregate, delivery)
+				outputs, err := t.handle(ctx, tx, msg, next)
+				again, err := t.retries(ctx, n, err)
+				if again {
+					continue
 				}
+				if err != nil {
+					err = t.park(ctx, tx, msg, err)
+				}
+				return outputs, err
 			}
 		}
 	}, message.Traits{Name: "luatx.Middleware", Inside: noSetNX})
@@ -103,7 +110,11 @@ func placed(ctx context.Context) error {
 // settle commits the transaction, and settles the input if the commit determines how.
 func (t *Transactor) settle(ctx context.Context, tx *Tx, msg *message.Message, outputs []*message.Message) ([]*message.Message, error) {
 	done, err := t.commit(ctx, tx, t.inputOf(ctx, tx, msg))
+	claim := link.ClaimOf(tx)
 	if errors.Is(err, ErrFenced) {
+		if claim != nil {
+			claim.Fenced()
+		}
 		msg.Release() // it belongs to another consumer now
 		return nil, err
 	}
@@ -112,6 +123,9 @@ func (t *Transactor) settle(ctx context.Context, tx *Tx, msg *message.Message, o
 	}
 	if err != nil {
 		return nil, err
+	}
+	if claim != nil {
+		claim.Committed()
 	}
 	if tx.commit.Outcome.Acked {
 		msg.Acknowledged()

@@ -45,10 +45,10 @@ type Commit struct {
 	Err error
 }
 
-// Outcome returns the outcome as one word, for labels of metrics: committed, replayed, duplicate, conflict, fenced, full,
-// expired, unknown, keyspace, broken (the undo failed), failed (the server rejected a command, and everything was undone),
-// aborted (by a procedure), denied (the server does not accept the commit), refused (the recorded commands may not be committed)
-// or error.
+// Outcome returns the outcome as one word, for labels of metrics. The outcome is committed, replayed, duplicate, conflict,
+// fenced, full, expired, unknown, keyspace or error. It is broken if the undo failed, and failed if the server rejected a
+// command and the script undid everything. It is aborted by a procedure, denied if the server does not accept the commit, and
+// refused if the recorded commands may not be committed.
 func (c Commit) Outcome() string {
 	if c.Err == nil {
 		return c.Result.Outcome.String()

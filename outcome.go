@@ -23,6 +23,8 @@ func outcomeError(out *commit.Outcome, tx *Tx) error {
 		return ErrExpired
 	case commit.Fenced:
 		return ErrFenced
+	case commit.Early, commit.Epoch:
+		return tx.orderError(out)
 	case commit.Conflict:
 		return ErrConflict
 	case commit.Aborted, commit.Rejected:

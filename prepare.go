@@ -25,6 +25,7 @@ func (tx *Tx) assemble() error {
 	}
 	size := tx.guardBytes
 	out.Digest, out.Keep, out.Guards = tx.identity().Digest(), tx.keep, tx.guards
+	out.Position = tx.position()
 	for i := range out.Events {
 		size += len(out.Events[i].ID) + len(out.Events[i].Body)
 	}

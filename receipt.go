@@ -1,6 +1,7 @@
 package luatx
 
 import (
+	"bytes"
 	"context"
 	"encoding/hex"
 	"errors"
@@ -37,14 +38,18 @@ func (e *UnknownError) Unwrap() []error { return []error{ErrOutcomeUnknown, e.Er
 // Receipt identifies a commit whose outcome is unknown.
 type Receipt string
 
-const receiptVersion = "2"
+const receiptVersion = "3"
 
 func newReceipt(tx *Tx) Receipt {
 	c := &tx.commit
 	// The commit was sent no earlier than CommitTimeout before its deadline, so the inbox keeps its id at least until then.
 	known := c.NotAfter.Add(-slack - tx.t.cfg.CommitTimeout + tx.t.cfg.Retention)
+	key, offset, owner := c.Digest, "", ""
+	if p := c.Position; p != nil {
+		key, offset, owner = p.Field, p.Offset, p.Owner
+	}
 	fields := strings.Join([]string{
-		receiptVersion, strconv.Itoa(c.Shard.Slot), hex.EncodeToString([]byte(c.Digest)),
+		receiptVersion, strconv.Itoa(c.Shard.Slot), hex.EncodeToString([]byte(key)), offset, hex.EncodeToString([]byte(owner)),
 		hex.EncodeToString([]byte(c.Token)), strconv.FormatInt(c.NotAfter.Add(slack).UnixMilli(), 10),
 		strconv.FormatInt(known.UnixMilli(), 10), tx.t.cfg.Namespace,
 	}, "-")
@@ -53,11 +58,13 @@ func newReceipt(tx *Tx) Receipt {
 
 // receiptParts holds the fields of a receipt.
 type receiptParts struct {
-	slot          int
-	digest, token string    // of the commit
-	until         time.Time // no copy of the commit takes effect later
-	known         time.Time // the inbox keeps the commit's id at least until then
-	namespace     string
+	slot      int
+	digest    string           // of the id; empty: there is a position
+	position  *commit.Position // nil: there is an id
+	token     string           // of the commit
+	until     time.Time        // no copy of the commit takes effect later
+	known     time.Time        // the inbox keeps the commit's id at least until then
+	namespace string
 }
 
 func (r Receipt) parse() (receiptParts, error) {
@@ -66,24 +73,36 @@ func (r Receipt) parse() (receiptParts, error) {
 	if fmt.Sprintf("%08x", crc32.ChecksumIEEE([]byte(fields))) != sum {
 		return receiptParts{}, fmt.Errorf("%w: it is truncated or altered", ErrReceiptInvalid)
 	}
-	parts := strings.SplitN(fields, "-", 7)
-	if len(parts) != 7 || parts[0] != receiptVersion {
+	parts := strings.SplitN(fields, "-", 9)
+	if len(parts) != 9 || parts[0] != receiptVersion {
 		return receiptParts{}, fmt.Errorf("%w: it is of another version", ErrReceiptInvalid)
 	}
 	n, err1 := strconv.Atoi(parts[1])
-	digest, err2 := hex.DecodeString(parts[2])
-	token, err3 := hex.DecodeString(parts[3])
-	until, err4 := strconv.ParseInt(parts[4], 10, 64)
-	known, err5 := strconv.ParseInt(parts[5], 10, 64)
-	if errors.Join(err1, err2, err3, err4, err5) != nil || n < 0 || n >= slot.Count || len(digest) != 16 || len(token) != 10 {
+	key, err2 := hex.DecodeString(parts[2])
+	owner, err3 := hex.DecodeString(parts[4])
+	token, err4 := hex.DecodeString(parts[5])
+	until, err5 := strconv.ParseInt(parts[6], 10, 64)
+	known, err6 := strconv.ParseInt(parts[7], 10, 64)
+	if errors.Join(err1, err2, err3, err4, err5, err6) != nil || n < 0 || n >= slot.Count || len(token) != 10 {
 		return receiptParts{}, ErrReceiptInvalid
 	}
-	return receiptParts{n, string(digest), string(token), time.UnixMilli(until), time.UnixMilli(known), parts[6]}, nil
+	of := receiptParts{slot: n, token: string(token), until: time.UnixMilli(until), known: time.UnixMilli(known), namespace: parts[8]}
+	switch offset := parts[3]; {
+	case offset != "" && bytes.Count(owner, []byte(" ")) >= 2:
+		of.position = &commit.Position{Field: string(key), Offset: offset, Owner: string(owner)}
+	case offset == "" && len(key) == 16:
+		of.digest = string(key)
+	default:
+		return receiptParts{}, ErrReceiptInvalid
+	}
+	return of, nil
 }
 
 // Resolve returns the outcome of a commit whose outcome was unknown, within the retention. Replayed means that the commit took
 // effect. Duplicate means that another call or delivery with the same id did. ErrExpired means that the commit did not take
 // effect and never will, because Resolve prevents a late copy from taking effect.
+//
+// A message with a position (see inbox.Position) is also a Duplicate if a later message of its partition was committed since.
 //
 // After the retention, Resolve returns ErrReceiptExpired unless it still finds the commit. It returns ErrReceiptForeign for a
 // receipt of another namespace, and ErrReceiptInvalid for a text that is not a complete receipt. It returns a *RollbackError if
@@ -100,7 +119,7 @@ func (t *Transactor) Resolve(ctx context.Context, receipt Receipt) (Result, erro
 	ctx, cancel := context.WithTimeout(ctx, t.cfg.CommitTimeout)
 	defer cancel()
 	home := t.shards.Shard(r.slot)
-	state, text, now, err := t.commits.Resolve(ctx, home, r.digest, r.token, r.until)
+	state, text, now, err := t.commits.Resolve(ctx, home, r.digest, r.position, r.token, r.until)
 	if err != nil {
 		return Result{}, fmt.Errorf("luatx: resolve: %w", err)
 	}
@@ -116,7 +135,7 @@ func (t *Transactor) Resolve(ctx context.Context, receipt Receipt) (Result, erro
 	return Result{Outcome: outcomes[state]}, nil
 }
 
-// Seen reports whether the claimed id has been committed already. It returns false if no id is claimed. Only the commit decides;
+// Seen reports whether the claimed id or position has been committed already. It returns false if no id is claimed. Only the commit decides;
 // Seen spares a handler with effects outside of Redis a run that would be a duplicate. It returns a *RollbackError if the id is
 // marked as broken, ErrKeyspace if the shard belongs to another keyspace, and other errors if the server does not reply in time.
 func (tx *Tx) Seen(ctx context.Context) (bool, error) {
@@ -128,7 +147,7 @@ func (tx *Tx) Seen(ctx context.Context) (bool, error) {
 	}
 	ctx, cancel := tx.lookup(ctx)
 	defer cancel()
-	state, text, _, err := tx.t.commits.Resolve(ctx, tx.commit.Shard, digest, "", time.Time{})
+	state, text, _, err := tx.t.commits.Resolve(ctx, tx.commit.Shard, digest, tx.position(), "", time.Time{})
 	switch {
 	case err != nil:
 		return false, err

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/luatx/luatx/internal/commit"
+	"github.com/luatx/luatx/internal/link"
 	"github.com/luatx/luatx/internal/sleep"
 	"github.com/luatx/luatx/internal/slot"
 	"github.com/luatx/luatx/message"
@@ -121,6 +122,7 @@ func (t *Transactor) begin(tag, aggregate string, d *delivery) *Tx {
 		aggregate: aggregate,
 		commit:    commit.Commit{Shard: t.shards.Shard(slot.OfTag(tag))},
 		delivery:  d,
+		recorded:  link.NewRecording(t.inside),
 		id:        MessageID{ID: d.base()},
 	}
 	tx.commit.Events = tx.few.events[:0]

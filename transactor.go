@@ -13,6 +13,7 @@ import (
 	"github.com/luatx/luatx/internal/commit"
 	"github.com/luatx/luatx/internal/eval"
 	"github.com/luatx/luatx/internal/flight"
+	"github.com/luatx/luatx/internal/history"
 	"github.com/luatx/luatx/internal/link"
 	"github.com/luatx/luatx/internal/process"
 	"github.com/luatx/luatx/internal/record"
@@ -100,10 +101,18 @@ func New(client redis.UniversalClient, cfg Config) (*Transactor, error) {
 		t.commits.CompileAfter(commit.CompileAfter)
 	}
 	t.commits.Note = t.notePlan
-	t.inside = &link.Inside{Runner: runner, Scripts: t.shards, Commits: t.commits, Gather: t.gather, NoWakeUps: cfg.NoWakeUps}
+	t.inside = &link.Inside{
+		Runner: runner, Scripts: t.shards, First: t.shards.Shard(cfg.Keyspace.Slots()[0]), TagKey: cfg.Keyspace.TagKey,
+		Commits: t.commits, Gather: t.gather, NoWakeUps: cfg.NoWakeUps,
+	}
 	if !cfg.NoRegistration {
 		t.inside.Processes = process.New(client, cfg.Namespace, cfg.Logger)
 	}
+	t.inside.History = history.New(history.Config{
+		Client: client, Namespace: cfg.Namespace, Scripts: t.shards, Slots: cfg.Keyspace.Slots, Logger: cfg.Logger,
+		Limits: history.Limits{Events: cfg.OutboxCapacity, Bytes: cfg.OutboxBytes, Parked: cfg.ParkedCapacity},
+		Off:    cfg.NoRegistration || cfg.NoHistory,
+	})
 	t.linked = link.NewPoint(t.inside)
 	return t, nil
 }
@@ -112,7 +121,7 @@ func New(client redis.UniversalClient, cfg Config) (*Transactor, error) {
 func (t *Transactor) notePlan(plan shard.Plan) {
 	ctx, cancel := context.WithTimeout(context.Background(), noteTimeout)
 	defer cancel()
-	if err := t.shards.NotePlan(ctx, t.shards.Shard(t.cfg.Keyspace.Slots()[0]), plan); err != nil {
+	if err := t.shards.NotePlan(ctx, t.inside.First, plan); err != nil {
 		t.cfg.Logger.Debug("luatx: the use of a compiled script was not noted", "plan", plan.Does, "error", err)
 	}
 }

@@ -24,6 +24,8 @@ import (
 // Tx is a transaction that is being recorded. Nothing reaches the server before the commit. Tx is safe for concurrent use until
 // its function returns. After that, its methods return ErrTxClosed.
 type Tx struct {
+	recorded
+
 	t         *Transactor
 	tag       string
 	aggregate string
@@ -47,6 +49,9 @@ type Tx struct {
 	commit commit.Commit // Emit adds the events; assemble sets the rest
 	sent
 }
+
+// recorded gives the inbox of positions access to the transaction.
+type recorded = link.Recording
 
 // sent is the state of a transaction's commit.
 type sent struct {

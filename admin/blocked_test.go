@@ -107,7 +107,7 @@ func TestOldestUnpublishedCountsFromTheFirstFailureThatIsRemembered(t *testing.T
 	age(0)
 	server.SetTime(start.Add(10 * time.Minute))
 	claim()
-	age(10 * time.Minute) // it is leased
+	age(10 * time.Minute) // the event is leased
 	_, err = op.Outbox().Failed(redistest.Soon(t), batch, work, outbox.Fault{ID: "1", Err: errors.New("stale: another claim has it")})
 	redistest.Must(t, err)
 	server.SetTime(start.Add(2 * time.Hour)) // the lease is over
@@ -118,5 +118,5 @@ func TestOldestUnpublishedCountsFromTheFirstFailureThatIsRemembered(t *testing.T
 	_, err = op.Outbox().Rearm(redistest.Soon(t), slot, "1")
 	redistest.Must(t, err)
 	claim()
-	age(0) // its failures are of the time before
+	age(0) // its failures are from before the re-arm
 }

@@ -24,23 +24,24 @@ import (
 // ErrNotFound is the error for a stream or a dead letter that does not exist.
 var ErrNotFound = errors.New("not found")
 
-// DeadLetter is an entry that a consumer has given up.
+// DeadLetter is an entry that a consumer group could not process.
 type DeadLetter struct {
 	// ID is the id of its entry in the dead-letter stream. In the dead letters of a partitioned stream, an @ and the tag of the
 	// partition follow, as in 1700000000000-0@pt3.
 	ID string `json:"id"`
-	// Stream, Entry and Group are where it was read. A trigger without a group has none, and a channel has no Stream and no Entry.
+	// Stream, Entry and Group are the stream, id and group of the original entry. A trigger without a group has no Group, and
+	// a channel has no Stream and no Entry.
 	Stream string `json:"stream"`
 	Entry  string `json:"entry"`
 	Group  string `json:"group"`
-	// Consumer is the one that it was last delivered to.
+	// Consumer is the consumer of the last delivery.
 	Consumer string `json:"consumer"`
 	// Type is the type of its message, if that can be decoded.
 	Type string `json:"type"`
-	// Reason is the text of the last error, at most 1,024 bytes of it.
+	// Reason is the text of the last error, cut to 1,024 bytes.
 	Reason string `json:"reason"`
-	// Deliveries is the number of its deliveries to the group, First and Last are the times of the first one that its last consumer
-	// knew of and of the last one.
+	// Deliveries is the number of deliveries to the group. First is the time of the first delivery that the last consumer knew
+	// of, and Last that of the last delivery.
 	Deliveries int64     `json:"deliveries"`
 	First      time.Time `json:"first,omitzero"`
 	Last       time.Time `json:"last,omitzero"`
@@ -54,7 +55,7 @@ type DeadLetter struct {
 	source source
 }
 
-// newDeadLetter makes a DeadLetter of an entry. The error is stream.ErrNotDeadLetter.
+// newDeadLetter converts an entry. It returns stream.ErrNotDeadLetter if the entry is not a dead letter.
 func newDeadLetter(from source, d group.Dead) (DeadLetter, error) {
 	l := DeadLetter{ID: d.ID + from.suffix, At: pretty.Time(group.Time(d.ID)), source: from}
 	if d.Foreign {
@@ -62,7 +63,7 @@ func newDeadLetter(from source, d group.Dead) (DeadLetter, error) {
 	}
 	l.Stream, l.Entry, l.Group, l.Consumer, l.Reason, l.Deliveries = d.Stream, d.Entry, d.Group, d.Consumer, d.Reason, d.Deliveries
 	l.First, l.Last, l.Fields = pretty.Time(d.First), pretty.Time(d.Last), d.Fields
-	if msg, err := stream.Unmarshal(d.Entry, d.Values()); err == nil { // an entry is often a dead letter because of that error
+	if msg, err := stream.Unmarshal(d.Entry, d.Values()); err == nil { // the error often is the reason of the dead letter
 		l.Message, l.Type = msg, msg.Type()
 	}
 	return l, nil
@@ -88,17 +89,17 @@ func (l DeadLetter) Data() []byte {
 
 // DeadLetterFilter selects the dead letters that match everything that is set. The zero value selects all.
 type DeadLetterFilter struct {
-	// IDs name dead letters.
+	// IDs are the ids of dead letters.
 	IDs []string
 	// Text is part of the reason.
 	Text string
-	// Group is the consumer group that gave the entries up.
+	// Group is the consumer group of the original entry.
 	Group string
 	// Type is the type of the messages.
 	Type string
 	// Since leaves out entries that became dead letters before it, by the server's clock.
 	Since time.Time
-	// After begins the list behind the dead letter with this ID, which may be gone.
+	// After starts the list after the dead letter with this ID, which need not exist.
 	After string
 }
 
@@ -155,14 +156,14 @@ func (o *Operator) DeadLetters(name string) *DeadLetters { return &DeadLetters{o
 // source is a dead-letter stream.
 type source struct {
 	key string
-	// stream is where its dead letters come from; empty: each says so itself.
+	// stream is the origin of its dead letters, or empty if each names its own.
 	stream string
-	number int    // of the partition; -1: there are none
-	suffix string // of the ids
-	last   string // the id of the last dead letter; empty: there is none
+	number int    // number of the partition, or -1
+	suffix string // suffix of the ids
+	last   string // the id of the last dead letter, or empty
 }
 
-// sources returns the dead-letter streams that hold something, with their last ids.
+// sources returns the dead-letter streams with entries, and their last ids.
 func (d *DeadLetters) sources(ctx context.Context) ([]source, error) {
 	all, err := d.named(ctx)
 	if err != nil {
@@ -220,7 +221,7 @@ func (d *DeadLetters) named(ctx context.Context) ([]source, error) {
 	return all, err
 }
 
-// failed makes an error of the server a typed one.
+// failed converts an error of the server to a typed error.
 func (d *DeadLetters) failed(op string, err error) error {
 	_, typed := errors.AsType[*outbox.StorageError](err)
 	switch {
@@ -246,7 +247,8 @@ func (d *DeadLetters) List(ctx context.Context, f DeadLetterFilter) iter.Seq2[De
 	}
 }
 
-// list lists the dead letters of sources. If settled, it leaves out those that came after the sources were looked up.
+// list lists the dead letters of sources. If settled is set, it leaves out those that were added after the sources were
+// read.
 func (d *DeadLetters) list(ctx context.Context, sources []source, f DeadLetterFilter, settled bool, yield func(DeadLetter, error) bool) {
 	after, tag, _ := strings.Cut(f.After, "@")
 	number := slices.Index(d.operator.transactor.Keyspace().Tags(), tag)
@@ -280,7 +282,7 @@ func (d *DeadLetters) list(ctx context.Context, sources []source, f DeadLetterFi
 	}
 }
 
-// pages reads a dead-letter stream from an id on, or the entries that ids name.
+// pages reads a dead-letter stream from an id on, or the entries with the given ids.
 func (d *DeadLetters) pages(ctx context.Context, s source, from string, ids []string) iter.Seq2[[]group.Dead, error] {
 	client := d.operator.core.Client
 	return func(yield func([]group.Dead, error) bool) {

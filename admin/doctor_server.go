@@ -28,7 +28,7 @@ func (d *doctor) server(addr string, info, config map[string]string) {
 		switch {
 		case replicas == 0:
 			add("replicas", Risky, "it has no replica", "add one: what the machine loses is lost")
-		case info["min_slaves_good_slaves"] == "": // reported only if min-replicas-to-write is set
+		case info["min_slaves_good_slaves"] == "": // only reported if min-replicas-to-write is set
 			add("min-replicas", Risky, "it takes writes while no replica hears of them", "set min-replicas-to-write 1: an old master then refuses instead of losing what it took")
 		}
 	}
@@ -55,7 +55,7 @@ func (d *doctor) persistence(addr string, info, config map[string]string) {
 	switch {
 	case info["aof_enabled"] == "1" && config["appendfsync"] == "no":
 		d.add("persistence", Risky, addr, "appendfsync is no: the operating system decides when writes reach the disk", "set appendfsync everysec, or always")
-	case info["aof_enabled"] != "0": // on, or not reported
+	case info["aof_enabled"] != "0": // enabled, or not reported
 	case config == nil:
 		d.add("persistence", Risky, addr, "the server has no append-only file: a restart loses every write since the last snapshot, or all data if there are no snapshots", "set appendonly yes")
 	case config["save"] == "":
@@ -73,7 +73,7 @@ func number(text string) int64 {
 	return n
 }
 
-// flaw is a vulnerability of the scripting engine, and the first release of each line that has its fix.
+// flaw is a vulnerability of the scripting engine, with the first fixed release of each release line.
 type flaw struct {
 	name          string
 	redis, valkey []string

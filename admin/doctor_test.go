@@ -16,10 +16,10 @@ import (
 	"github.com/luatx/luatx/internal/test/redistest"
 )
 
-// sound are the lines of a server that nothing is wrong with, but for a replica.
+// sound is the configuration of a server without problems, except for a missing replica.
 var sound = []string{"appendonly yes", "appendfsync everysec", "min-replicas-to-write 1", "maxmemory-policy noeviction"}
 
-// examined is what the doctor says of a server, in the eyes of a client.
+// examined returns the doctor's findings about a server, with the rights of a client.
 func examined(t testing.TB, client redis.UniversalClient, how admin.Examination) []admin.Diagnosis {
 	t.Helper()
 	tr, err := luatx.New(client, luatx.Config{Namespace: "shop", Keyspace: luatx.Partitions(4)})
@@ -36,7 +36,7 @@ func examined(t testing.TB, client redis.UniversalClient, how admin.Examination)
 	return found
 }
 
-// serious leaves out the flaws of the very program that the tests run on; another test has their versions.
+// serious leaves out the vulnerabilities of the local server program, which another test covers.
 func serious(found []admin.Diagnosis) []string {
 	var all []string
 	for _, d := range found {
@@ -113,7 +113,7 @@ func TestDoctorFindsTheOneThingThatIsWrong(t *testing.T) {
 				t.Skip("before 7.0 a server cannot be asked what a user may do: the doctor says what to compare")
 			}
 			found := examined(t, client, admin.Examination{})
-			got := slices.DeleteFunc(serious(found), func(text string) bool { return text == "warning replicas" }) // each is alone
+			got := slices.DeleteFunc(serious(found), func(text string) bool { return text == "warning replicas" }) // none has a replica
 			if !slices.Equal(got, c.want) {
 				t.Errorf("%q, want %q:\n%v", got, c.want, found)
 			}
@@ -168,8 +168,8 @@ func TestDeniedCommandIsARemarkAndUnreachableServerAnError(t *testing.T) {
 	}
 }
 
-// TestDoctorNamesOnlyTheMissingRights holds that the doctor finds nothing wrong with the default user and with the users
-// of docs/acl.md, which may do the least that works, on their keys alone; and that it names a right that is taken away.
+// TestDoctorNamesOnlyTheMissingRights checks that the doctor finds no problems for the default user and for the users of
+// docs/acl.md, which have the fewest rights that work, on their own keys; and that it names a right that is taken away.
 func TestDoctorNamesOnlyTheMissingRights(t *testing.T) {
 	t.Parallel()
 	server := redistest.Single(t, redistest.Own())
@@ -233,7 +233,7 @@ func TestDocsGrantEveryCommandOfEachRole(t *testing.T) {
 	}
 }
 
-// denied is a client of a user who may do all but that.
+// denied returns a client of a user who has all rights but one.
 func denied(right string) func(t *testing.T, server *redistest.Server) redis.UniversalClient {
 	return func(t *testing.T, server *redistest.Server) redis.UniversalClient {
 		redistest.Must(t, server.Admin(t).Do(t.Context(), "ACL", "SETUSER", "me", "on", ">secret", "~*", "+@all", right).Err())

@@ -16,7 +16,7 @@ import (
 	"github.com/luatx/luatx/outbox"
 )
 
-// An operator keeps a destination in peace for an hour, and looks what waits and what the inbox knows.
+// An operator pauses a destination for an hour, and inspects the waiting events and the inbox.
 func ExampleOperator() {
 	ctx := context.Background()
 	transactor, op, stop := orders()
@@ -52,7 +52,7 @@ func ExampleOperator() {
 	// ada resume <nil>
 }
 
-// orders is a Transactor on a Redis inside the process, and its operator.
+// orders returns a Transactor on a Redis inside the process, and its operator.
 func orders() (transactor *luatx.Transactor, op *admin.Operator, stop func()) {
 	server, err := miniredis.Run()
 	if err != nil {

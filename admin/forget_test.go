@@ -86,7 +86,7 @@ func TestForgottenMessageMakesTheSameEvent(t *testing.T) {
 	})
 }
 
-// want is the time that an attribute stands for.
+// want returns the time of an attribute.
 func want(t *testing.T, at any) time.Time {
 	t.Helper()
 	when, ok := message.Attributes{message.AttrTime: at}.Time()

@@ -20,7 +20,8 @@ import (
 	"github.com/luatx/luatx/stream"
 )
 
-// TestOperatorFreesServerAtMaxmemory runs every act that frees memory, or lets events go out, while the server refuses commits.
+// TestOperatorFreesServerAtMaxmemory runs every operation that frees memory, or lets relays publish, while the server
+// rejects commits.
 func TestOperatorFreesServerAtMaxmemory(t *testing.T) {
 	t.Parallel()
 	client := redistest.Single(t, redistest.Own()).Client(t)
@@ -89,11 +90,11 @@ func TestOperatorFreesServerAtMaxmemory(t *testing.T) {
 	}
 }
 
-// known is the message that the inbox knows.
+// known is a message in the inbox.
 var known = luatx.MessageID{Scope: "transact", ID: "known"}
 
-// prepare leaves something to do for every act: events that are parked, sent or scheduled, a damaged index, a known message, a paused
-// destination and an acknowledged entry.
+// prepare creates data for every operation: parked, sent and scheduled events, a damaged index, a message in the inbox, a
+// paused destination and an acknowledged entry.
 func prepare(t *testing.T, tr *luatx.Transactor, op *admin.Operator, client *redis.Client) {
 	t.Helper()
 	ctx := redistest.Soon(t)
@@ -127,7 +128,7 @@ func prepare(t *testing.T, tr *luatx.Transactor, op *admin.Operator, client *red
 	redistest.Must(t, client.XAck(ctx, "s", "g", entry).Err())
 }
 
-// shardPrefix returns what the keys of the only shard begin with.
+// shardPrefix returns the prefix of the keys of the only shard.
 func shardPrefix(t *testing.T, client *redis.Client) string {
 	t.Helper()
 	keys, err := client.Keys(t.Context(), "*entries").Result()

@@ -76,6 +76,7 @@ func NewOperator(t *luatx.Transactor, cfg OperatorConfig) (*Operator, error) {
 		Transactor: t, Client: cfg.Client, Scripts: link.Of(t).Scripts, Name: cfg.Name, Destinations: cfg.Destinations,
 		Store:     outbox.NewStore(t).As(cfg.Name).WithDestinations(cfg.Destinations),
 		Processes: process.New(cfg.Client, t.Config().Namespace, t.Config().Logger),
+		History:   link.Of(t).History,
 	}, worker), nil
 }
 

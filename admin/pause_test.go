@@ -24,7 +24,7 @@ import (
 	"github.com/luatx/luatx/relay"
 )
 
-// sorter is a publisher that notes what it sends to each destination, in order.
+// sorter is a publisher that records the events of each destination, in order.
 type sorter struct {
 	mu   sync.Mutex
 	sent map[string][]string
@@ -45,7 +45,7 @@ func (s *sorter) to(destination string) []string {
 	return slices.Clone(s.sent[destination])
 }
 
-// order puts events for a destination into the outbox of an aggregate, by a commit, in one lane where a key is given.
+// order commits events for a destination to the outbox of an aggregate, with an ordering key unless it is empty.
 func order(t testing.TB, tr *luatx.Transactor, aggregate, destination, key string, ids ...string) {
 	t.Helper()
 	for _, id := range ids {
@@ -65,7 +65,7 @@ func ids(prefix string, n int) []string {
 	return all
 }
 
-// held waits until so many events stay in the outbox, none in a relay's hands.
+// held waits until the outbox has the given numbers of events, and none is leased.
 func held(t testing.TB, op *admin.Operator, pending, waiting int64) {
 	t.Helper()
 	redistest.Eventually(t, "the events to be held", func() bool {
@@ -283,7 +283,7 @@ func TestHeldEventsAreFoundAmongEventsThatAreDueLater(t *testing.T) {
 		shard := link.Of(tr).Scripts.Shard(tr.Keyspace().Slots()[0])
 		soon := time.Now().Add(time.Minute).UnixMilli()
 		var members []redis.Z
-		for i := range 2500 { // of one time, and of many
+		for i := range 2500 { // with the same time, and with different times
 			members = append(members, redis.Z{Score: float64(soon), Member: fmt.Sprintf("same%d", i)},
 				redis.Z{Score: float64(soon) + 0.5, Member: fmt.Sprintf("held%d", i)},
 				redis.Z{Score: float64(soon + int64(i)), Member: fmt.Sprintf("other%d", i)},
@@ -340,7 +340,7 @@ func TestPauseOfLongBacklogCostsLittleAndEndsQuickly(t *testing.T) {
 	t.Logf("%d events: held in %v, %.0f commands a second while they are, all out %v after the end", n, took, each, time.Since(began))
 }
 
-// processed is how many commands a server has run, those of scripts among them.
+// processed returns the number of commands that a server has run, including those of scripts.
 func processed(t testing.TB, client *redis.Client) (n int64) {
 	t.Helper()
 	info, err := client.InfoMap(t.Context(), "stats").Result()

@@ -16,7 +16,7 @@ import (
 type Position struct {
 	// Last is the id of the entry up to which the trigger has processed all entries. It is empty if there is none.
 	Last string
-	// Behind is the number of entries behind Last, or -1 if there are more than 100.
+	// Behind is the number of entries after Last, or -1 if there are more than 100.
 	Behind int64
 	// Oldest is the time at which the first of them was added, by its id. It is zero if there is none.
 	Oldest time.Time

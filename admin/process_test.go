@@ -23,7 +23,7 @@ import (
 	"github.com/luatx/luatx/trigger"
 )
 
-// processes returns the processes that an operator sees.
+// processes returns the processes that the operator lists.
 func processes(t *testing.T, op *admin.Operator, kinds ...string) (all []admin.Process) {
 	t.Helper()
 	for p, err := range op.Processes(redistest.Soon(t), kinds...) {

@@ -8,13 +8,14 @@ import (
 )
 
 const (
-	// auditKept is about how many records a shard keeps, auditNamed how many ids a record names: as internal/lua/_audit.lua has them.
+	// auditKept is the approximate number of records that a shard keeps, and auditNamed the number of ids in a record, as in
+	// internal/lua/_audit.lua.
 	auditKept, auditNamed = 10_000, 100
 	keyAudit              = "audit"
 )
 
-// RecordRead records in the audit that the operator reads payloads, before they are shown. With events, the act
-// is read; without, it is export. why describes the request.
+// RecordRead records in the audit that the operator reads payloads, before they are shown. With events it records the act
+// read, and without events the act export. why describes the request.
 func (o *Operator) RecordRead(ctx context.Context, why string, events ...outbox.Event) error {
 	if len(events) == 0 {
 		return o.recordRead(ctx, o.transactor.Keyspace().Slots()[0], "export", why, nil)

@@ -24,7 +24,7 @@ import (
 	"github.com/luatx/luatx/stream"
 )
 
-// TestARefusedCommandIsAnErrorOfWhoSentIt refuses each command that an operation sends, one at a time: the operation must fail.
+// TestARefusedCommandIsAnErrorOfWhoSentIt rejects each command of an operation, one at a time. The operation must fail.
 func TestARefusedCommandIsAnErrorOfWhoSentIt(t *testing.T) {
 	t.Parallel()
 	for name, act := range operations {
@@ -181,7 +181,7 @@ func all[T any](rows iter.Seq2[T, error]) (err error) {
 	return err
 }
 
-// ground is a namespace with something in each state.
+// ground is a namespace with data in each state.
 type ground struct {
 	refuser  *rig.Refuser
 	client   *redis.Client

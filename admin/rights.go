@@ -46,8 +46,8 @@ var grants = map[Role][]struct {
 	},
 }
 
-// commandsOf lists the least that a role needs on servers of a version of Redis, without what handlers and publishers send
-// themselves. Valkey 8 has the commands of Redis 7.2, Valkey 9 those of 7.4.
+// commandsOf lists the fewest commands that a role needs on servers of a version of Redis, without those that handlers and
+// publishers send themselves. Valkey 8 has the commands of Redis 7.2, and Valkey 9 those of 7.4.
 func commandsOf(role Role, major, minor int) ([]string, error) {
 	parts, ok := grants[role]
 	if !ok {
@@ -62,7 +62,7 @@ func commandsOf(role Role, major, minor int) ([]string, error) {
 	return all, nil
 }
 
-// aclOf returns a minimal ACL line of a role on servers of a version; name, password and keys are to be filled in.
+// aclOf returns a minimal ACL line of a role on servers of a version. Fill in name, password and keys.
 func aclOf(role Role, major, minor int) (string, error) {
 	commands, err := commandsOf(role, major, minor)
 	if err != nil {

@@ -23,7 +23,7 @@ import (
 
 // StreamConfig configures a Stream. Stream and Operator are required.
 type StreamConfig struct {
-	// Stream is the key that pipeline.Outbox adds events to.
+	// Stream is the key to which pipeline.Outbox adds events.
 	Stream string
 	// Group is the consumer group that publishes them. Defaults to stream.OutboxGroup.
 	Group string
@@ -41,7 +41,7 @@ type StreamConfig struct {
 type Stream struct {
 	client redis.UniversalClient
 	cfg    StreamConfig
-	audit  string // the key of the stream that acts are recorded in
+	audit  string // the key of the stream with the audit
 	slot   int
 }
 
@@ -68,8 +68,8 @@ func NewStream(client redis.UniversalClient, cfg StreamConfig) (*Stream, error) 
 // Slot returns the slot of the stream, under which its events are listed.
 func (s *Stream) Slot() int { return s.slot }
 
-// Counts returns the number of entries that the group has not acknowledged as pending, of these the ones that a consumer has as
-// leased, and the dead letters as parked. The number of sent events is unknown. A server before 7.0 reads the unread entries
+// Counts counts the entries that the group has not acknowledged as pending, those of them that a consumer has as leased,
+// and the dead letters as parked. The number of sent events is unknown. A server before Redis 7.0 reads the unread entries
 // to count them.
 func (s *Stream) Counts(ctx context.Context) (outbox.Counts, error) {
 	var c outbox.Counts
@@ -82,7 +82,7 @@ func (s *Stream) Counts(ctx context.Context) (outbox.Counts, error) {
 	if err != nil && !strings.Contains(err.Error(), "no such key") {
 		return c, s.failed("counts", err)
 	}
-	last := "0-0" // a group that does not exist yet reads all
+	last := "0-0" // a group that does not exist yet reads all entries
 	for _, g := range groups {
 		if g.Name != s.cfg.Group {
 			continue
@@ -97,10 +97,10 @@ func (s *Stream) Counts(ctx context.Context) (outbox.Counts, error) {
 	return c, s.failed("counts", err)
 }
 
-// page is how many entries are read at a time.
+// page is the number of entries per read.
 const page = 1000
 
-// unread counts the entries behind one.
+// unread counts the entries after the last one.
 func (s *Stream) unread(ctx context.Context, last string) (n int64, err error) {
 	for {
 		entries, err := s.client.XRangeN(ctx, s.cfg.Stream, group.Behind(last), "+", page).Result()
@@ -155,7 +155,7 @@ func (s *Stream) event(dead stream.DeadLetter) outbox.Event {
 	return e
 }
 
-// Rearm puts dead letters back at the end of the stream, by their ids. Every group of the stream reads them.
+// Rearm moves dead letters back to the end of the stream, by their ids. Every group of the stream reads them.
 func (s *Stream) Rearm(ctx context.Context, slotNumber int, ids ...string) (outbox.Answers, error) {
 	return s.act(ctx, "rearm", "by id", slotNumber, ids)
 }
@@ -211,7 +211,7 @@ func (s *Stream) Audit(ctx context.Context, since time.Time) iter.Seq2[outbox.Re
 	}
 }
 
-// failed makes an error of the server a typed one.
+// failed converts an error of the server to a typed error.
 func (s *Stream) failed(op string, err error) error {
 	if err == nil {
 		return nil

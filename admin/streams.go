@@ -15,10 +15,10 @@ import (
 	"github.com/luatx/luatx/stream"
 )
 
-// StreamState is a stream and who reads it.
+// StreamState describes a stream and its groups.
 type StreamState struct {
 	Key string `json:"key"`
-	// Length is how many entries it holds, DeadLetters how many its default dead-letter stream does.
+	// Length is the number of its entries, and DeadLetters the number of entries of its default dead-letter stream.
 	Length      int64 `json:"length"`
 	DeadLetters int64 `json:"dead_letters"`
 	// OldestDeadLetter is when the oldest of these became a dead letter. It is zero if there is none.
@@ -31,13 +31,14 @@ type StreamState struct {
 // Group is a consumer group.
 type Group struct {
 	Name string `json:"name"`
-	// Pending were delivered and not acknowledged.
+	// Pending is the number of entries that were delivered and not acknowledged.
 	Pending int64 `json:"pending"`
-	// Lag were not delivered yet; -1: some, the server does not know how many (before 7.0, or after entries were deleted).
+	// Lag is the number of entries that were not delivered yet. It is -1 if there are some but the server does not know how
+	// many (before Redis 7.0, or after entries were deleted).
 	Lag int64 `json:"lag"`
 	// Last is the id of the last entry that was delivered.
 	Last string `json:"last"`
-	// Oldest is the id of the first entry that is pending.
+	// Oldest is the id of the first pending entry.
 	Oldest    string     `json:"oldest,omitempty"`
 	Consumers []Consumer `json:"consumers"`
 }
@@ -46,7 +47,7 @@ type Group struct {
 type Consumer struct {
 	Name    string `json:"name"`
 	Pending int64  `json:"pending"`
-	// Idle is since it last asked for anything.
+	// Idle is the time since its last request.
 	Idle time.Duration `json:"idle_ns"`
 }
 
@@ -64,9 +65,9 @@ func (s StreamState) drained() bool {
 	return len(s.Groups) > 0 || s.Length == 0
 }
 
-// Streams returns streams and their groups, by their keys, in order. If no key has a name, but partitions of the Transactor's
-// keyspace have a stream of that name, it returns these. A stream that does not exist has no entries and no groups, and is Missing.
-// An error of one comes with its key, and the list goes on until ctx ends.
+// Streams returns streams and their groups by their keys, in order. If no key has a name, but partitions of the
+// Transactor's keyspace have a stream of that name, it returns these. A stream that does not exist has no entries and no
+// groups, and is Missing. The error of a stream comes with its key, and the iteration continues until ctx ends.
 func (o *Operator) Streams(ctx context.Context, names ...string) iter.Seq2[StreamState, error] {
 	return func(yield func(StreamState, error) bool) {
 		for _, name := range names {
@@ -85,7 +86,7 @@ func (o *Operator) streamsOf(ctx context.Context, name string, yield func(Stream
 		if keys, err = o.partitionsOf(ctx, name); len(keys) > 0 {
 			for _, key := range keys {
 				s, err = o.stream(ctx, key)
-				s.Missing = false // a partition that nothing was added to
+				s.Missing = false // a partition to which nothing was added
 				if !yield(s, streamError(key, err)) || ctx.Err() != nil {
 					return false
 				}
@@ -103,8 +104,8 @@ func streamError(key string, err error) error {
 	return fmt.Errorf("admin: stream %q: %w", key, err)
 }
 
-// partitionsOf returns the keys of a partitioned stream, or none if no partition has one. A user may be granted a stream, but not
-// the keys of partitions: such a user has none.
+// partitionsOf returns the keys of a partitioned stream, or none if no partition has one. It also returns none if the user
+// has rights on a stream, but not on the keys of partitions.
 func (o *Operator) partitionsOf(ctx context.Context, name string) ([]string, error) {
 	keys := stream.PartitionKeys(o.transactor.Keyspace(), name)
 	for chunk := range slices.Chunk(keys, slotsAtOnce) {

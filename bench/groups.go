@@ -8,7 +8,7 @@ import (
 	"github.com/luatx/luatx/bench/internal/way"
 )
 
-// groups are all measurements, in the order of the report.
+// groups returns all groups of measurements in the order of the report.
 func groups() []suite.Group {
 	return []suite.Group{commit.Group(), instructions.Group(), way.Group(), relaying.Group()}
 }

@@ -1,5 +1,5 @@
-// Command bench measures luatx beside what else does its work, in one run, as ratios, and writes the results into
-// docs/performance.md. Run it in its directory: go run . --help lists the flags.
+// Command bench compares luatx with alternatives in one run, as ratios, and writes the results into docs/measurements.md.
+// Run it in its directory. go run . --help lists the flags.
 package main
 
 import (
@@ -28,7 +28,7 @@ import (
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	context.AfterFunc(ctx, stop) // a second signal ends the program at once
-	logging.Disable()            // remarks on connections to servers that have been ended
+	logging.Disable()            // messages about connections to stopped servers
 	if was, err := relaying.Child(ctx); was {
 		if err != nil {
 			fmt.Fprintln(os.Stderr, "bench: relay:", err)
@@ -44,6 +44,7 @@ type options struct {
 	short, json bool
 	only        *regexp.Regexp
 	rounds      int
+	pending     int
 	per         time.Duration
 	out         string
 }
@@ -95,23 +96,24 @@ func parse(args []string, usage io.Writer) (o options, err error) {
 	flags.BoolVar(&o.json, "json", false, "print JSON instead of Markdown")
 	flags.StringVar(&only, "only", "", "`regexp` of the groups, or of group/cell, to measure; defaults to all")
 	flags.IntVar(&o.rounds, "rounds", 0, "interleaved rounds; defaults to 5, with --short to 3")
+	flags.IntVar(&o.pending, "pending", 0, "`events` of the largest backlog; defaults to 1,000,000, with --short to 100,000; 10,000,000 take 7 GB")
 	flags.DurationVar(&o.per, "per", 0, "about how long a way's round takes; defaults to 600ms, with --short to 150ms")
-	flags.StringVar(&o.out, "out", "", "`directory` of performance.md, whose sections are written anew; - for nowhere; defaults to ../docs, nowhere with --short or --only")
+	flags.StringVar(&o.out, "out", "", "`directory` of measurements.md, whose sections are written anew; - for nowhere; defaults to ../docs, nowhere with --short or --only")
 	if err := flags.Parse(args); err != nil {
 		return o, err
 	}
 	if o.only, err = regexp.Compile(only); err == nil && flags.NArg() > 0 {
-		err = fmt.Errorf("%q is no flag", flags.Args())
+		err = fmt.Errorf("unexpected arguments %q", flags.Args())
 	}
 	if err != nil {
 		fmt.Fprintln(usage, "bench:", err)
 		return o, err
 	}
-	rounds, per := 5, 600*time.Millisecond
+	rounds, per, pending := 5, 600*time.Millisecond, 1_000_000
 	if o.short {
-		rounds, per = 3, 150*time.Millisecond
+		rounds, per, pending = 3, 150*time.Millisecond, 100_000
 	}
-	o.rounds, o.per = cmp.Or(o.rounds, rounds), cmp.Or(o.per, per)
+	o.rounds, o.per, o.pending = cmp.Or(o.rounds, rounds), cmp.Or(o.per, per), cmp.Or(o.pending, pending)
 	switch {
 	case o.out == "-" || o.out == "" && (o.short || only != ""):
 		o.out = ""
@@ -121,7 +123,7 @@ func parse(args []string, usage io.Writer) (o options, err error) {
 	return o, nil
 }
 
-// wants tells whether a group, or a part of it, is to be measured.
+// wants reports whether to measure a group or a part of it.
 func (o options) wants(group string) bool {
 	name, _, _ := strings.Cut(o.only.String(), "/")
 	part, err := regexp.Compile(name)
@@ -131,7 +133,7 @@ func (o options) wants(group string) bool {
 func (o options) run(ctx context.Context, g suite.Group, results *results, out, progress io.Writer) error {
 	start := time.Now()
 	report, err := g.Run(ctx, suite.Env{
-		Short: o.short, Rounds: o.rounds, Per: o.per,
+		Short: o.short, Rounds: o.rounds, Per: o.per, Pending: o.pending,
 		Wanted: func(cell string) bool {
 			return !strings.Contains(o.only.String(), "/") || o.only.MatchString(g.Name+"/"+cell)
 		},
@@ -157,7 +159,7 @@ func (o options) run(ctx context.Context, g suite.Group, results *results, out, 
 	return suite.Write(o.out, g.Name, section, report.Plots)
 }
 
-// results is the JSON.
+// results is the JSON output.
 type results struct {
 	Machine string                     `json:"machine"`
 	Short   bool                       `json:"short"`

@@ -17,7 +17,7 @@ import (
 
 func TestMain(m *testing.M) { redistest.Main(m) }
 
-// fixed is a group with known numbers.
+// fixed returns a group with known numbers.
 func fixed(name, figure string, value float64) suite.Group {
 	return suite.Group{Name: name, Run: func(_ context.Context, env suite.Env) (suite.Report, error) {
 		report := suite.Report{Title: "The " + name, Intro: "What it is.", Figures: map[string]measure.Spread{}}
@@ -31,17 +31,17 @@ func fixed(name, figure string, value float64) suite.Group {
 	}}
 }
 
-func TestBenchWritesWhatItMeasured(t *testing.T) {
+func TestBenchWritesItsResults(t *testing.T) {
 	t.Parallel()
 	redistest.Need(t)
 	dir := t.TempDir()
-	doc := filepath.Join(dir, "performance.md")
+	doc := filepath.Join(dir, "measurements.md")
 	before := "# P\n\n<!-- bench a -->\nold\n<!-- bench a ends -->\n\n<!-- bench b -->\n<!-- bench b ends -->\ntail\n"
 	if err := os.WriteFile(doc, []byte(before), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	groups := []suite.Group{fixed("a", "way_vs_asynq", 4), fixed("b", "inbox_bytes", 120)}
-	for range 2 { // the second run finds the first one's sections
+	groups := []suite.Group{fixed("a", "way_vs_asynq", 7), fixed("b", "inbox_bytes", 120)}
+	for range 2 { // the second run finds the sections of the first
 		var out, progress bytes.Buffer
 		if status := bench(t.Context(), groups, []string{"--out", dir}, &out, &progress); status != 0 {
 			t.Fatal(status, progress.String())
@@ -52,7 +52,7 @@ func TestBenchWritesWhatItMeasured(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, want := range []string{
-		"### The a", "| `way_vs_asynq` | the whole way, 64 in flight, to asynq | at least 3 | 4 (3–5) | met |",
+		"### The a", "| `way_vs_asynq` | the whole way, 64 in flight, to asynq | at least 6 | 7 (6–8) | met |",
 		"at most 100 | 120 (119–121) | **missed** |", "![t](img/b.svg)", "Medians of 5 interleaved rounds", "\ntail\n",
 	} {
 		if strings.Count(string(text), want) != 1 && want != "Medians of 5 interleaved rounds" || !strings.Contains(string(text), want) {
@@ -67,12 +67,12 @@ func TestBenchWritesWhatItMeasured(t *testing.T) {
 	}
 }
 
-func TestBenchJSON(t *testing.T) {
+func TestBenchWritesJSON(t *testing.T) {
 	t.Parallel()
 	redistest.Need(t)
 	for only, want := range map[string]string{"": "inbox_bytes way_vs_asynq", "^b$": "inbox_bytes", "a/cell": "way_vs_asynq", "a/other": ""} {
 		var out, progress bytes.Buffer
-		groups := []suite.Group{fixed("a", "way_vs_asynq", 4), fixed("b", "inbox_bytes", 120)}
+		groups := []suite.Group{fixed("a", "way_vs_asynq", 7), fixed("b", "inbox_bytes", 120)}
 		if status := bench(t.Context(), groups, []string{"--json", "--short", "--only", only}, &out, &progress); status != 0 {
 			t.Fatal(status, progress.String())
 		}
@@ -95,7 +95,7 @@ func TestBenchJSON(t *testing.T) {
 	}
 }
 
-func TestBenchFails(t *testing.T) {
+func TestBenchReportsInvalidFlagsAndFailedRuns(t *testing.T) {
 	t.Parallel()
 	redistest.Need(t)
 	sick := suite.Group{Name: "sick", Run: func(context.Context, suite.Env) (suite.Report, error) { return suite.Report{}, errors.New("no more") }}
@@ -108,7 +108,7 @@ func TestBenchFails(t *testing.T) {
 		"a flag":     {[]string{"--nosuch"}, 2, "nosuch"},
 		"a pattern":  {[]string{"--only", "("}, 2, "missing closing )"},
 		"a word":     {[]string{"short"}, 2, `["short"] is no flag`},
-		"the writer": {[]string{"--only", "well", "--out", t.TempDir()}, 1, "performance.md"},
+		"the writer": {[]string{"--only", "well", "--out", t.TempDir()}, 1, "measurements.md"},
 		"help":       {[]string{"--help"}, 0, "-rounds"},
 	} {
 		var out, progress bytes.Buffer
@@ -119,17 +119,16 @@ func TestBenchFails(t *testing.T) {
 	}
 }
 
-// TestDocumentHasSections holds that every group has a place in docs/performance.md.
-func TestDocumentHasSections(t *testing.T) {
+func TestDocumentHasASectionForEachGroup(t *testing.T) {
 	t.Parallel()
-	text, err := os.ReadFile("../docs/performance.md")
+	text, err := os.ReadFile("../docs/measurements.md")
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, g := range groups() {
 		for _, marker := range []string{"<!-- bench " + g.Name + " -->\n", "<!-- bench " + g.Name + " ends -->\n"} {
 			if strings.Count(string(text), marker) != 1 {
-				t.Errorf("docs/performance.md lacks %q", marker)
+				t.Errorf("docs/measurements.md lacks %q", marker)
 			}
 		}
 	}

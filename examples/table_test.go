@@ -1,4 +1,4 @@
-// Package examples holds programs to copy from; README.md lists them, and its table is held here.
+// Package examples contains programs to copy from. README.md lists them in a table that is checked here.
 package examples
 
 import (
@@ -15,12 +15,12 @@ import (
 	"github.com/luatx/luatx/internal/test/redistest"
 )
 
-// longer lists examples that may have more than maxLines, for reasons that README.md tells.
+// longer lists the examples that may exceed maxLines, for reasons in README.md.
 var longer = []string{"swap", "either"}
 
 const maxLines = 150
 
-// row is a line of the table: [name](dir), its command, what it shows.
+// row is a line of the table: [name](dir), its command, and what it shows.
 var row = regexp.MustCompile("(?m)^\\| \\[(\\w+)\\]\\((\\w+)\\)[^|]*\\| `([^`]+)` \\| .+ \\|$")
 
 func table(t *testing.T) [][]string {
@@ -36,8 +36,7 @@ func table(t *testing.T) [][]string {
 	return rows
 }
 
-// TestTableIsComplete holds that every example is in the table, and short.
-func TestTableIsComplete(t *testing.T) {
+func TestTableHasEveryShortExample(t *testing.T) {
 	t.Parallel()
 	var listed []string
 	for _, row := range table(t) {
@@ -64,7 +63,7 @@ func TestTableIsComplete(t *testing.T) {
 	}
 }
 
-// linesOf counts the lines of an example, without its tests.
+// linesOf counts the lines of an example without its tests.
 func linesOf(t *testing.T, dir string) (lines int) {
 	t.Helper()
 	err := filepath.WalkDir(dir, func(path string, entry fs.DirEntry, err error) error {
@@ -81,9 +80,8 @@ func linesOf(t *testing.T, dir string) (lines int) {
 	return lines
 }
 
-// TestCommandsRun holds that every command of the table runs from the top of the repository, as it stands there. What the
-// programs do is held by their own tests.
-func TestCommandsRun(t *testing.T) {
+// TestCommandsOfTheTableRun runs them in the root of the repository. The programs' own tests check their output.
+func TestCommandsOfTheTableRun(t *testing.T) {
 	t.Parallel()
 	if os.Getenv("LUATX_VERIFY") == "" {
 		t.Skip("builds each program: set LUATX_VERIFY")
@@ -109,8 +107,8 @@ func TestCommandsRun(t *testing.T) {
 	}
 }
 
-// watchTree opens every directory of the tree, so that the go command does not take an earlier result for this one: it
-// cannot see what the commands depend on.
+// watchTree opens every directory of the tree, so that the go command does not reuse an earlier test result. It cannot see
+// the files on which the commands depend.
 func watchTree(t *testing.T) {
 	t.Helper()
 	err := filepath.WalkDir("..", func(_ string, entry fs.DirEntry, err error) error {

@@ -49,7 +49,7 @@ var decisions = map[string]Decision{
 
 // otherError returns the error for an event whose id another event in the outbox has.
 func otherError(id string) error {
-	return fmt.Errorf("the outbox has another event under the id %s; return an id of its own for each timer from Config.EventID, or cancel the timer if its event was sent before", id)
+	return fmt.Errorf("the outbox has another event under the id %s; return a different id for each timer from Config.EventID, or cancel the timer if its event was sent before", id)
 }
 
 // Decide closes a due timer and adds its event to the outbox in one step, unless the timer was revoked. Pass the timer as Due
@@ -83,14 +83,14 @@ func (s *Store) Decide(ctx context.Context, timer Timer, event *message.Message,
 // prepare converts a timer and its event for the script.
 func (s *Store) prepare(home shard.Shard, timer Timer, event *message.Message) (shard.Expiring, error) {
 	if event == nil {
-		return shard.Expiring{}, fmt.Errorf("expiry: timer of %q: there is no event", timer.Subject)
+		return shard.Expiring{}, fmt.Errorf("expiry: timer of %q: the event is nil; pass an event", timer.Subject)
 	}
 	id, err := s.eventID(timer)
 	if err != nil {
 		return shard.Expiring{}, fmt.Errorf("expiry: timer of %q: %w", timer.Subject, err)
 	}
 	if given := event.ID(); given != "" && given != id {
-		return shard.Expiring{}, fmt.Errorf("expiry: timer of %q: the event's id is %q: leave it empty, it is %s", timer.Subject, given, id)
+		return shard.Expiring{}, fmt.Errorf("expiry: timer of %q: the event has the id %q; leave the id empty, luatx sets %s", timer.Subject, given, id)
 	}
 	encoded, err := encode(event, id)
 	if err != nil {
@@ -120,7 +120,7 @@ func (s *Store) decide(ctx context.Context, home shard.Shard, batch []shard.Expi
 	for i, word := range words {
 		decision, known := decisions[word]
 		if !known {
-			return nil, errors.New("the script answers " + word)
+			return nil, errors.New("the script returned " + word)
 		}
 		done[i] = decision
 		if done[i] == Enqueued {

@@ -10,21 +10,18 @@ import (
 	"github.com/luatx/luatx/message"
 )
 
-// TestDocumentedDefaults checks each default that a comment states.
-func TestDocumentedDefaults(t *testing.T) {
+func TestConfigsHaveTheDocumentedDefaults(t *testing.T) {
 	t.Parallel()
 	documented.Defaults(t, WorkerConfig{}.withDefaults(1))
 }
 
-// TestDocumentedBounds checks the minimums and maximums in comments, and that other fields reject negative values.
-func TestDocumentedBounds(t *testing.T) {
+func TestConfigsRejectValuesOutsideTheDocumentedBounds(t *testing.T) {
 	t.Parallel()
 	event := func(context.Context, Timer) (*message.Message, error) { return nil, nil }
 	documented.Bounds(t, WorkerConfig{Event: event}, WorkerConfig.validate)
 }
 
-// TestPausesDifferByATenth tests that the pauses vary, so that workers do not sweep at the same time.
-func TestPausesDifferByATenth(t *testing.T) {
+func TestPausesOfWorkersVaryByATenth(t *testing.T) {
 	t.Parallel()
 	pauses := make([]time.Duration, 10_000)
 	for i := range pauses {

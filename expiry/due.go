@@ -35,7 +35,7 @@ func (s *Store) Due(ctx context.Context, limit int) iter.Seq2[Timer, error] {
 
 func (s *Store) oldest(ctx context.Context, limit int) ([]Timer, error) {
 	if limit < 1 || limit > maxLimit {
-		return nil, fmt.Errorf("limit %d: use 1 to %d", limit, maxLimit)
+		return nil, fmt.Errorf("the limit is %d; use 1 to %d", limit, maxLimit)
 	}
 	var oldest []Timer
 	for chunk := range slices.Chunk(s.keyspace.Slots(), shardsAtOnce) {

@@ -8,8 +8,8 @@ import (
 	"github.com/luatx/luatx/expiry"
 )
 
-// TestEventID checks ids against another implementation of RFC 9562, because they identify events in users' brokers.
-func TestEventID(t *testing.T) {
+// TestEventIDsMatchAnotherImplementationOfRFC9562 matters because the ids identify events in users' brokers.
+func TestEventIDsMatchAnotherImplementationOfRFC9562(t *testing.T) {
 	t.Parallel()
 	noon := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 	for _, c := range []struct {

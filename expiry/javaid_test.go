@@ -160,7 +160,7 @@ func TestSharedEventIDLosesNoEvent(t *testing.T) {
 	})
 }
 
-func TestEventIDMustReturnAText(t *testing.T) {
+func TestDecideRejectsAnEventIDThatIsNotText(t *testing.T) {
 	t.Parallel()
 	_, client := redistest.Mini(t)
 	for _, id := range []string{"", "\xff"} {

@@ -61,12 +61,12 @@ func race(t *testing.T, client redis.UniversalClient, namespace, me, other strin
 	workers.Wait()
 }
 
-// TestRaceChild is the other process of TestRevokeAgainstExpire.
+// TestRaceChild is the other process of TestRevokeOrExpiryWinsForEachSubjectNeverBoth.
 func TestRaceChild(t *testing.T) {
 	t.Parallel()
 	addr, namespace := os.Getenv(envRaceAddr), os.Getenv(envRaceNamespace)
 	if addr == "" {
-		t.Skip("runs as a child of TestRevokeAgainstExpire only")
+		t.Skip("runs as a child of TestRevokeOrExpiryWinsForEachSubjectNeverBoth only")
 	}
 	client := redistest.Client(t, addr)
 	f := newFixture(t, client, expiry.Config{}, func(c *luatx.Config) { c.Namespace, c.Keyspace = namespace, luatx.Partitions(4) })
@@ -78,9 +78,9 @@ func TestRaceChild(t *testing.T) {
 	})
 }
 
-// TestRevokeAgainstExpire tests that each of a thousand subjects gets exactly one of two events, and that each side wins some.
-// Several goroutines of one process revoke the timers, while those of another, and a worker, let them expire.
-func TestRevokeAgainstExpire(t *testing.T) {
+// TestRevokeOrExpiryWinsForEachSubjectNeverBoth lets goroutines of one process revoke the timers, while those of another
+// process and a worker let them expire. Each side must win some of a thousand.
+func TestRevokeOrExpiryWinsForEachSubjectNeverBoth(t *testing.T) {
 	t.Parallel()
 	server := redistest.Shared(t)
 	client := server.Client(t)
@@ -134,8 +134,8 @@ func TestRevokeAgainstExpire(t *testing.T) {
 	t.Logf("%v", types)
 }
 
-// TestRevokeAgainstDecide tests the same on a cluster and on miniredis, with two goroutines per subject.
-func TestRevokeAgainstDecide(t *testing.T) {
+// TestRevokeOrDecideWinsForEachSubjectNeverBoth uses a cluster and miniredis, with two goroutines per subject.
+func TestRevokeOrDecideWinsForEachSubjectNeverBoth(t *testing.T) {
 	t.Parallel()
 	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
 		f := newFixture(t, client, expiry.Config{})

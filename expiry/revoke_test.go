@@ -13,8 +13,7 @@ import (
 	"github.com/luatx/luatx/internal/test/redistest"
 )
 
-// TestRevokedWithoutAnEvent tests that a revocation needs no event.
-func TestRevokedWithoutAnEvent(t *testing.T) {
+func TestRevokeNeedsNoEvent(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, redistest.Shared(t).Client(t), expiry.Config{})
 	f.record("a", past)
@@ -25,9 +24,7 @@ func TestRevokedWithoutAnEvent(t *testing.T) {
 	f.has(nil)
 }
 
-// TestRevokedKey tests that a key that a transaction of the service writes also revokes the timer, and that the key must share
-// the timer's slot.
-func TestRevokedKey(t *testing.T) {
+func TestKeyThatATransactionWritesRevokesTheTimerInItsSlot(t *testing.T) {
 	t.Parallel()
 	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
 		var keys luatx.Keyspace
@@ -61,8 +58,7 @@ func TestRevokedKey(t *testing.T) {
 	})
 }
 
-// TestOtherBody tests that a revocation is not mistaken for one with a different event.
-func TestOtherBody(t *testing.T) {
+func TestRevokeRejectsAKnownIDWithAnotherBody(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, redistest.Shared(t).Client(t), expiry.Config{}, func(c *luatx.Config) { c.Keyspace = luatx.Partitions(1) })
 	for _, subject := range []string{"a", "b"} {

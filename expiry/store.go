@@ -85,7 +85,7 @@ func (s *Store) Record(ctx context.Context, subject string, due time.Time) error
 	case err != nil:
 		return err
 	case done == "open":
-		return fmt.Errorf("%w: %q: move it by Extend", ErrOpen, subject)
+		return fmt.Errorf("%w: %q; move it with Extend", ErrOpen, subject)
 	case done == "revoked":
 		return fmt.Errorf("%w: %q", ErrRevoked, subject)
 	}
@@ -141,7 +141,7 @@ func (s *Store) Revoke(ctx context.Context, subject string, event *message.Messa
 	case done == "full":
 		return false, fmt.Errorf("expiry: revoke %q: %w", subject, luatx.ErrOutboxFull)
 	case done == "other":
-		return false, fmt.Errorf("expiry: revoke %q: the event %s is known with another body: give it another id", subject, sent.ID)
+		return false, fmt.Errorf("expiry: revoke %q: the outbox has the event %s with another body; use another id", subject, sent.ID)
 	case done == "revoked" && sent != nil:
 		link.Of(s.transactor).Announce(home.Slot, *sent)
 	}
@@ -167,7 +167,7 @@ func (s *Store) set(ctx context.Context, what, subject string, due time.Time) (s
 
 func checkDue(what, subject string, due time.Time) error {
 	if y := due.UTC().Year(); y < 1970 || y > 9999 {
-		return fmt.Errorf("expiry: %s %q: the year %d: use 1970 to 9999", what, subject, y)
+		return fmt.Errorf("expiry: %s %q: the year is %d; use 1970 to 9999", what, subject, y)
 	}
 	return nil
 }
@@ -181,7 +181,7 @@ const maxSubject = 256
 
 func (s *Store) shard(subject string) (shard.Shard, error) {
 	if subject == "" || len(subject) > maxSubject || !utf8.ValidString(subject) {
-		return shard.Shard{}, fmt.Errorf("expiry: the subject %.40q: use 1 to %d bytes of UTF-8", subject, maxSubject)
+		return shard.Shard{}, fmt.Errorf("expiry: the subject is %.40q; use 1 to %d bytes of UTF-8", subject, maxSubject)
 	}
 	aggregate, err := s.cfg.Aggregate(subject)
 	if err != nil {
@@ -197,7 +197,7 @@ func (s *Store) shard(subject string) (shard.Shard, error) {
 func (s *Store) eventID(timer Timer) (string, error) {
 	id := s.cfg.EventID(timer.Subject, time.UnixMilli(timer.Due.UnixMilli()).UTC())
 	if id == "" || !utf8.ValidString(id) {
-		return "", fmt.Errorf("Config.EventID returned %q: return a text in UTF-8 that is not empty", id)
+		return "", fmt.Errorf("Config.EventID returned %q; return non-empty UTF-8 text", id)
 	}
 	return id, nil
 }
@@ -207,7 +207,7 @@ func encode(msg *message.Message, id string) (shard.Event, error) {
 	event := message.New(msg.Data, maps.Clone(msg.Attributes), nil)
 	event.Attributes[message.AttrID] = id
 	if event.Type() == "" || event.Source() == "" {
-		return shard.Event{}, errors.New("expiry: the event has no type or no source: set both")
+		return shard.Event{}, errors.New("expiry: the event has no type or no source; set both")
 	}
 	body, err := event.MarshalJSON()
 	if err != nil {

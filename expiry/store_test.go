@@ -18,8 +18,8 @@ import (
 	"github.com/luatx/luatx/message"
 )
 
-// TestDecisions takes one timer per subject through its life. In the end, each subject has exactly the expected event.
-func TestDecisions(t *testing.T) {
+// TestEachSubjectGetsExactlyTheEventOfItsDecision takes one timer per subject through its life.
+func TestEachSubjectGetsExactlyTheEventOfItsDecision(t *testing.T) {
 	t.Parallel()
 	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
 		f := newFixture(t, client, expiry.Config{})
@@ -130,8 +130,7 @@ func TestDecisions(t *testing.T) {
 	})
 }
 
-// TestDueIsOldestFirst tests the order over several shards, and the limit.
-func TestDueIsOldestFirst(t *testing.T) {
+func TestDueReturnsTheOldestTimersOfAllShardsUpToTheLimit(t *testing.T) {
 	t.Parallel()
 	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
 		f := newFixture(t, client, expiry.Config{})
@@ -155,8 +154,7 @@ func TestDueIsOldestFirst(t *testing.T) {
 	})
 }
 
-// TestDueOverAllSlots tests that timers are found with OwnTags.
-func TestDueOverAllSlots(t *testing.T) {
+func TestDueFindsTimersWithOwnTags(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, redistest.Shared(t).Client(t), expiry.Config{}, func(c *luatx.Config) { c.Keyspace = luatx.OwnTags() })
 	f.record("a", past.Add(1e6))
@@ -166,8 +164,7 @@ func TestDueOverAllSlots(t *testing.T) {
 	}
 }
 
-// TestAggregate tests that the timer of a subject is in the slot of its aggregate.
-func TestAggregate(t *testing.T) {
+func TestTimerIsInTheSlotOfItsAggregate(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, redistest.Shared(t).Client(t), expiry.Config{Aggregate: func(subject string) (string, error) {
 		order, _, ok := strings.Cut(subject, "/")
@@ -190,8 +187,7 @@ func TestAggregate(t *testing.T) {
 	}
 }
 
-// TestFullOutbox tests that a full outbox leaves a timer unchanged, and that the decision can be retried.
-func TestFullOutbox(t *testing.T) {
+func TestFullOutboxLeavesTheTimerForARetry(t *testing.T) {
 	t.Parallel()
 	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
 		f := newFixture(t, client, expiry.Config{}, func(c *luatx.Config) {
@@ -217,8 +213,8 @@ func TestFullOutbox(t *testing.T) {
 	})
 }
 
-// TestForeignShard tests that a shard of another keyspace stays unchanged, and that a timer alone binds a shard to its keyspace.
-func TestForeignShard(t *testing.T) {
+// TestShardOfAnotherKeyspaceStaysUnchanged also checks that a timer alone binds a shard to its keyspace.
+func TestShardOfAnotherKeyspaceStaysUnchanged(t *testing.T) {
 	t.Parallel()
 	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
 		f := newFixture(t, client, expiry.Config{}, func(c *luatx.Config) { c.Keyspace = luatx.Partitions(1) })
@@ -257,8 +253,8 @@ func firstError(timers func(func(expiry.Timer, error) bool)) error {
 	return nil
 }
 
-// TestLateRecord tests that a late copy of a Record does not restore the timer, even after the outbox has forgotten the event.
-func TestLateRecord(t *testing.T) {
+// TestLateRecordDoesNotRestoreADecidedTimer also checks that after the outbox has forgotten the event.
+func TestLateRecordDoesNotRestoreADecidedTimer(t *testing.T) {
 	t.Parallel()
 	client := redistest.Shared(t).Client(t)
 	f := newFixture(t, client, expiry.Config{}, func(c *luatx.Config) { c.Keyspace = luatx.Partitions(1) })
@@ -285,8 +281,7 @@ func TestLateRecord(t *testing.T) {
 	f.has(map[string]string{"b": "expired"})
 }
 
-// TestForgotten tests that decisions are forgotten after the retention, by the server's clock, and not before.
-func TestForgotten(t *testing.T) {
+func TestDecisionIsForgottenAfterTheRetentionOfTheServersClock(t *testing.T) {
 	t.Parallel()
 	server, client := redistest.Mini(t)
 	now := time.Now()
@@ -311,8 +306,7 @@ func TestForgotten(t *testing.T) {
 	}
 }
 
-// TestServersClock tests that a timer is due by the server's clock, to the millisecond, regardless of the local clock.
-func TestServersClock(t *testing.T) {
+func TestTimerIsDueByTheServersClockToTheMillisecond(t *testing.T) {
 	t.Parallel()
 	server, client := redistest.Mini(t)
 	f := newFixture(t, client, expiry.Config{})
@@ -329,8 +323,7 @@ func TestServersClock(t *testing.T) {
 	f.decides("a", future, expiry.Enqueued)
 }
 
-// TestRefused tests which calls are rejected before anything is sent, and that the error states the reason.
-func TestRefused(t *testing.T) {
+func TestInvalidCallsFailBeforeAnythingIsSent(t *testing.T) {
 	t.Parallel()
 	client := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1"})
 	defer client.Close()
@@ -343,13 +336,13 @@ func TestRefused(t *testing.T) {
 		"256 bytes":         f.Record(ctx, strings.Repeat("x", 257), past),
 		"UTF-8":             f.Record(ctx, "a\xff", past),
 		"1970 to 9999":      f.Record(ctx, "a", time.Time{}),
-		`subject ""`:        second(f.Decide(ctx, expiry.Timer{Due: past}, expired("a"), time.Time{})),
-		"is no event":       second(f.Decide(ctx, timer, nil, time.Time{})),
-		`id is "mine"`:      second(f.Decide(ctx, timer, named, time.Time{})),
+		`subject is ""`:     second(f.Decide(ctx, expiry.Timer{Due: past}, expired("a"), time.Time{})),
+		"event is nil":      second(f.Decide(ctx, timer, nil, time.Time{})),
+		`has the id "mine"`: second(f.Decide(ctx, timer, named, time.Time{})),
 		"no type":           second(f.Decide(ctx, timer, untyped, time.Time{})),
 		"set both":          second(f.Revoke(ctx, "a", untyped)),
-		"limit 0":           firstError(f.Due(ctx, 0)),
-		"limit 10001":       firstError(f.Due(ctx, 10_001)),
+		"limit is 0":        firstError(f.Due(ctx, 0)),
+		"limit is 10001":    firstError(f.Due(ctx, 10_001)),
 		"a Transactor":      second(expiry.New(nil, expiry.Config{})),
 		"a Store":           second(expiry.NewWorker(nil, expiry.WorkerConfig{})),
 		"Event is nil":      second(expiry.NewWorker(f.Store, expiry.WorkerConfig{})),
@@ -366,8 +359,8 @@ func TestRefused(t *testing.T) {
 	for bound, err := range map[string]error{
 		"256 bytes":    f.Record(ended, strings.Repeat("x", 256), past),
 		"1970 to 9999": errors.Join(f.Record(ended, "a", time.UnixMilli(0)), f.Record(ended, "a", time.Date(9999, 12, 31, 23, 0, 0, 0, time.UTC))),
-		"limit 1":      errors.Join(firstError(f.Due(ended, 1)), firstError(f.Due(ended, 10_000))),
-		"is no event":  second(f.Decide(ended, timer, expired("a"), time.Time{})),
+		"limit is ":    errors.Join(firstError(f.Due(ended, 1)), firstError(f.Due(ended, 10_000))),
+		"event is nil": second(f.Decide(ended, timer, expired("a"), time.Time{})),
 	} {
 		if !errors.Is(err, context.Canceled) || strings.Contains(err.Error(), bound) {
 			t.Errorf("%v; want no complaint about %s", err, bound)

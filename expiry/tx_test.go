@@ -46,8 +46,7 @@ func TestTimersInTransactions(t *testing.T) {
 	})
 }
 
-// TestTimerOfAFailedTransaction tests that a timer is opened, moved and cancelled only if its transaction commits.
-func TestTimerOfAFailedTransaction(t *testing.T) {
+func TestTimerOfAFailedTransactionDoesNotChange(t *testing.T) {
 	t.Parallel()
 	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
 		f := newFixture(t, client, expiry.Config{})
@@ -79,7 +78,7 @@ func TestTimerOfAFailedTransaction(t *testing.T) {
 	})
 }
 
-func TestTimersOfOthersAreRefused(t *testing.T) {
+func TestRecordInRejectsTimersOfOtherSlots(t *testing.T) {
 	t.Parallel()
 	_, client := redistest.Mini(t)
 	f := newFixture(t, client, expiry.Config{Aggregate: func(string) (string, error) { return "elsewhere", nil }})

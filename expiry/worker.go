@@ -57,11 +57,11 @@ func (c WorkerConfig) withDefaults(shards int) WorkerConfig {
 func (c WorkerConfig) validate() error {
 	switch {
 	case c.Event == nil:
-		return errors.New("expiry: WorkerConfig.Event is nil: make the event of a timer there")
+		return errors.New("expiry: WorkerConfig.Event is nil; set a function that returns the event of a timer")
 	case c.SweepInterval < 0:
-		return fmt.Errorf("expiry: WorkerConfig.SweepInterval is %v: use 0 for the default, or more", c.SweepInterval)
+		return fmt.Errorf("expiry: WorkerConfig.SweepInterval is %v; use 0 for the default, or more", c.SweepInterval)
 	case c.BatchSize < 0 || c.BatchSize > maxBatch:
-		return fmt.Errorf("expiry: WorkerConfig.BatchSize is %d: use 0 for the default, or up to %d", c.BatchSize, maxBatch)
+		return fmt.Errorf("expiry: WorkerConfig.BatchSize is %d; use 0 for the default, or up to %d", c.BatchSize, maxBatch)
 	}
 	return nil
 }
@@ -127,7 +127,7 @@ func (w *Worker) report() process.Report {
 // decision was lost, the next sweep finds the decision. Run returns an error if it is already running.
 func (w *Worker) Run(ctx context.Context) error {
 	if !w.running.CompareAndSwap(false, true) {
-		return errors.New("expiry: Run is running already")
+		return errors.New("expiry: Run is already running")
 	}
 	defer w.running.Store(false)
 	var keeping sync.WaitGroup
@@ -166,7 +166,7 @@ func (w *Worker) sweep(ctx context.Context, slots []int) {
 			return
 		}
 		if err != nil {
-			w.cfg.Logger.Error("expiry: timers not decided", "slot", slot, "error", err)
+			w.cfg.Logger.Error("expiry: decisions failed", "slot", slot, "error", err)
 		}
 		if err == nil && next > 0 {
 			w.asleep[slot] = rest{head, time.Now().Add(next)}

@@ -48,8 +48,7 @@ func (f fixture) working(cfg expiry.WorkerConfig) (*expiry.Worker, func()) {
 	return w, stop
 }
 
-// TestWorker tests that a worker finds due timers in every shard, in batches, at once and later, and leaves the others.
-func TestWorker(t *testing.T) {
+func TestWorkerDecidesOnlyDueTimersOfEveryShardInBatches(t *testing.T) {
 	t.Parallel()
 	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
 		f := newFixture(t, client, expiry.Config{})
@@ -73,8 +72,7 @@ func TestWorker(t *testing.T) {
 	})
 }
 
-// TestWorkersSideBySide tests that several workers find the same timers and decide each once.
-func TestWorkersSideBySide(t *testing.T) {
+func TestConcurrentWorkersDecideEachTimerOnce(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, redistest.Shared(t).Client(t), expiry.Config{})
 	want := make(map[string]string)
@@ -97,9 +95,8 @@ func TestWorkersSideBySide(t *testing.T) {
 	f.has(want)
 }
 
-// TestWorkerIsCheapAndPunctual tests that a worker does not ask again for a timer before it is due, unless an earlier one was
-// recorded.
-func TestWorkerIsCheapAndPunctual(t *testing.T) {
+// TestWorkerSearchesAgainOnlyWhenATimerIsDue also records an earlier timer meanwhile.
+func TestWorkerSearchesAgainOnlyWhenATimerIsDue(t *testing.T) {
 	t.Parallel()
 	server, client := redistest.Mini(t)
 	now := time.Now()
@@ -148,9 +145,9 @@ func (w watch) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Process
 	}
 }
 
-// TestTimersWithoutAnEventHoldUpNobody tests that timers without an event stay open, are counted and logged, and do not keep
-// others from firing. They are the oldest ones, and more than a batch.
-func TestTimersWithoutAnEventHoldUpNobody(t *testing.T) {
+// TestTimersWhoseEventFailsStayOpenAndDoNotBlockOthers uses more than a batch of such timers, which are the oldest ones. They
+// are counted and logged.
+func TestTimersWhoseEventFailsStayOpenAndDoNotBlockOthers(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, redistest.Shared(t).Client(t), expiry.Config{}, func(c *luatx.Config) { c.Keyspace = luatx.Partitions(1) })
 	for i := range 7 {
@@ -179,9 +176,9 @@ func TestTimersWithoutAnEventHoldUpNobody(t *testing.T) {
 	}
 }
 
-// TestTimersOfNothingAreCancelled tests that a timer without a message is cancelled as it was found, so that one that was
-// extended meanwhile stays. More than a batch of them do not block others.
-func TestTimersOfNothingAreCancelled(t *testing.T) {
+// TestTimerWithoutAMessageIsCancelledUnlessExtendedMeanwhile uses more than a batch of such timers, which must not block
+// others.
+func TestTimerWithoutAMessageIsCancelledUnlessExtendedMeanwhile(t *testing.T) {
 	t.Parallel()
 	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
 		f := newFixture(t, client, expiry.Config{}, func(c *luatx.Config) { c.Keyspace = luatx.Partitions(1).WithPrefix(c.Namespace) })
@@ -214,8 +211,7 @@ func TestTimersOfNothingAreCancelled(t *testing.T) {
 	})
 }
 
-// TestWorkerWaitsForRoom tests that a full outbox is logged and counted, and that its timers are decided when there is room.
-func TestWorkerWaitsForRoom(t *testing.T) {
+func TestWorkerReportsAFullOutboxAndContinuesWhenThereIsRoom(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, redistest.Shared(t).Client(t), expiry.Config{}, func(c *luatx.Config) {
 		c.Keyspace, c.OutboxCapacity = luatx.Partitions(1), 2
@@ -234,8 +230,7 @@ func TestWorkerWaitsForRoom(t *testing.T) {
 	redistest.Eventually(t, "the last one to be decided", func() bool { return w.Counts().Enqueued == 3 })
 }
 
-// TestLostReply tests that a decision whose reply was lost is found, and takes effect once.
-func TestLostReply(t *testing.T) {
+func TestDecisionWithALostReplyTakesEffectOnce(t *testing.T) {
 	t.Parallel()
 	proxy := redistest.Proxy(t, redistest.Shared(t).Addr())
 	f := newFixture(t, redistest.Client(t, proxy.Addr()), expiry.Config{})
@@ -251,8 +246,7 @@ func TestLostReply(t *testing.T) {
 	f.has(map[string]string{"a": "expired", "b": "revoked", "known": "expired", "known, too": "revoked"})
 }
 
-// TestInlineRelayIsTold tests that a relay of this process is notified of the events at once.
-func TestInlineRelayIsTold(t *testing.T) {
+func TestDecisionNotifiesTheRelayOfTheProcess(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, redistest.Shared(t).Client(t), expiry.Config{})
 	var told inline
@@ -276,8 +270,7 @@ func (i *inline) Committed(_ int, events []shard.Event, _ bool) {
 	}
 }
 
-// TestRunIsOne tests that Run returns an error if it is running, and ends in the middle of a pause.
-func TestRunIsOne(t *testing.T) {
+func TestSecondRunFailsAndRunEndsDuringAPause(t *testing.T) {
 	t.Parallel()
 	_, client := redistest.Mini(t)
 	f := newFixture(t, client, expiry.Config{})
@@ -295,8 +288,7 @@ func TestRunIsOne(t *testing.T) {
 	}
 }
 
-// TestSweepIntervals tests that a worker sweeps every shard once per interval.
-func TestSweepIntervals(t *testing.T) {
+func TestWorkerSweepsEveryShardOncePerInterval(t *testing.T) {
 	t.Parallel()
 	for partitions, between := range map[int]time.Duration{256: time.Second, 257: 30 * time.Second, 512: 30 * time.Second} {
 		synctest.Test(t, func(t *testing.T) {

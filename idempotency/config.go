@@ -41,13 +41,13 @@ func (c Config) withDefaults() Config {
 func (c Config) validate() error {
 	switch {
 	case c.Aggregate == nil:
-		return errors.New("idempotency: Config.Aggregate is nil: name the aggregate that a request writes to")
+		return errors.New("idempotency: Config.Aggregate is nil; return the aggregate that a request writes to")
 	case c.Scope == nil:
-		return errors.New("idempotency: Config.Scope is nil: name the principal of a request, whose responses no other principal is given")
+		return errors.New("idempotency: Config.Scope is nil; return the principal of a request, so that nobody else gets its responses")
 	case c.MaxRequest < 0:
-		return fmt.Errorf("idempotency: Config.MaxRequest is %d: use 0 for the default, or bytes", c.MaxRequest)
+		return fmt.Errorf("idempotency: Config.MaxRequest is %d; use 0 for the default, or a number of bytes", c.MaxRequest)
 	case c.MaxResponse < 0:
-		return fmt.Errorf("idempotency: Config.MaxResponse is %d: use 0 for the default, or bytes", c.MaxResponse)
+		return fmt.Errorf("idempotency: Config.MaxResponse is %d; use 0 for the default, or a number of bytes", c.MaxResponse)
 	}
 	return nil
 }

@@ -12,8 +12,7 @@ import (
 	"github.com/luatx/luatx/internal/test/redistest"
 )
 
-// TestWhatAHandlerMayDo tests the effects of a handler that violates a rule.
-func TestWhatAHandlerMayDo(t *testing.T) {
+func TestHandlerThatViolatesARuleHasTheDocumentedEffect(t *testing.T) {
 	t.Parallel()
 	client := redistest.Shared(t).Client(t)
 	for name, c := range map[string]struct {
@@ -58,7 +57,7 @@ func TestWhatAHandlerMayDo(t *testing.T) {
 	}
 }
 
-func TestHeadersEndWithTheFirstByte(t *testing.T) {
+func TestHeadersSetAfterTheFirstByteAreIgnored(t *testing.T) {
 	t.Parallel()
 	s := newService(t, redistest.Shared(t).Client(t))
 	s.serve(func(w http.ResponseWriter, _ *http.Request) {
@@ -72,8 +71,7 @@ func TestHeadersEndWithTheFirstByte(t *testing.T) {
 	}
 }
 
-// TestKeptAnswerThatCannotBeRead tests that it is an error, and that the handler does not run again.
-func TestKeptAnswerThatCannotBeRead(t *testing.T) {
+func TestUnreadableStoredResponseIsAnErrorAndHandlerDoesNotRunAgain(t *testing.T) {
 	t.Parallel()
 	client := redistest.Shared(t).Client(t)
 	for name, spoil := range map[string]func(ctx context.Context, key string) error{
@@ -96,8 +94,7 @@ func TestKeptAnswerThatCannotBeRead(t *testing.T) {
 	}
 }
 
-// TestPanics tests that a panic reaches the server, and that nothing is written.
-func TestPanics(t *testing.T) {
+func TestPanicReachesTheServerAndWritesNothing(t *testing.T) {
 	t.Parallel()
 	s := newService(t, redistest.Shared(t).Client(t))
 	pay := s.handler
@@ -120,8 +117,7 @@ func TestPanics(t *testing.T) {
 	}
 }
 
-// TestAnswerGone tests that an effect whose response was evicted is not repeated.
-func TestAnswerGone(t *testing.T) {
+func TestRequestWithAnEvictedResponseIsNotRepeated(t *testing.T) {
 	t.Parallel()
 	s := newService(t, redistest.Shared(t).Client(t))
 	s.want(s.post("k", "12"), http.StatusCreated, false, "run 1")

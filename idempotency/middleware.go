@@ -142,7 +142,7 @@ func (m *middleware) key(r *http.Request) (string, error) {
 		return "", &problem{"Idempotency key missing or wrong", http.StatusBadRequest, m.cfg.Header + detail}
 	}
 	if len(values) != 1 {
-		return refused(fmt.Sprintf(" must be there once, and is %d times: send a key of your own with each new request", len(values)))
+		return refused(fmt.Sprintf(" must be there once, and is %d times; send a key of your own with each new request", len(values)))
 	}
 	key := values[0]
 	if len(key) > 1 && key[0] == '"' && key[len(key)-1] == '"' { // quoted, as in the draft
@@ -155,8 +155,8 @@ func (m *middleware) key(r *http.Request) (string, error) {
 }
 
 var (
-	errKept    = errors.New("idempotency: answered before")
-	errNotKept = errors.New("idempotency: the handler's answer is not kept")
+	errKept    = errors.New("idempotency: the request was processed before")
+	errNotKept = errors.New("idempotency: the handler's response is not stored")
 )
 
 // commit runs the handler and commits, or finds the stored response.
@@ -235,7 +235,7 @@ func (c *call) kept(ctx context.Context, tx *luatx.Tx) (string, error) {
 	}
 	c.answer = new(response)
 	if err := json.Unmarshal(text, c.answer); err != nil {
-		return "", fmt.Errorf("idempotency: the answer kept as %q cannot be read: %w", key, err)
+		return "", fmt.Errorf("idempotency: read the stored response of key %q: %w", key, err)
 	}
 	c.replayed = true
 	return "", errKept

@@ -123,7 +123,7 @@ func (s *service) want(r *httptest.ResponseRecorder, status int, replayed bool, 
 	}
 }
 
-func TestARequestCountsOnce(t *testing.T) {
+func TestRepeatedRequestTakesEffectOnce(t *testing.T) {
 	t.Parallel()
 	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
 		s := newService(t, client)
@@ -176,8 +176,7 @@ func keptKey(t testing.TB, s *service) string {
 	return found[0]
 }
 
-// TestAtTheSameTime tests that one of many concurrent copies takes effect, and that all get its response.
-func TestAtTheSameTime(t *testing.T) {
+func TestConcurrentCopiesTakeEffectOnceAndGetOneResponse(t *testing.T) {
 	t.Parallel()
 	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
 		s := newService(t, client)
@@ -205,7 +204,7 @@ func TestAtTheSameTime(t *testing.T) {
 	})
 }
 
-func TestWhatIsRefused(t *testing.T) {
+func TestInvalidAndConflictingRequestsAreRejected(t *testing.T) {
 	t.Parallel()
 	s := newService(t, redistest.Shared(t).Client(t), func(c *idempotency.Config) { c.MaxRequest = 10 })
 	s.want(s.post("k", "12345"), http.StatusCreated, false, "run 1")
@@ -240,8 +239,7 @@ func TestWhatIsRefused(t *testing.T) {
 	s.want(s.post(`"a"`, "12345"), http.StatusCreated, true, "run 7") // quoted, as in the draft
 }
 
-// TestFailuresLeaveNothing tests that an error of the server writes and stores nothing, and frees the key.
-func TestFailuresLeaveNothing(t *testing.T) {
+func TestServerErrorStoresNothingAndFreesTheKey(t *testing.T) {
 	t.Parallel()
 	s := newService(t, redistest.Shared(t).Client(t))
 	s.status.Store(http.StatusInternalServerError)
@@ -254,7 +252,7 @@ func TestFailuresLeaveNothing(t *testing.T) {
 	s.want(s.post("k", "12345"), http.StatusConflict, true, "run 2")
 }
 
-func TestWithoutKey(t *testing.T) {
+func TestRequestWithoutKey(t *testing.T) {
 	t.Parallel()
 	s := newService(t, redistest.Shared(t).Client(t), func(c *idempotency.Config) { c.KeyOptional = true })
 	for n := range 2 {
@@ -265,7 +263,7 @@ func TestWithoutKey(t *testing.T) {
 	}
 }
 
-func TestKeyOfOneScopeIsNeverThatOfAnother(t *testing.T) {
+func TestKeysOfDifferentScopesAreIndependent(t *testing.T) {
 	t.Parallel()
 	tenant := "ann"
 	s := newService(t, redistest.Shared(t).Client(t), func(c *idempotency.Config) {
@@ -282,7 +280,7 @@ func TestKeyOfOneScopeIsNeverThatOfAnother(t *testing.T) {
 	s.want(s.post("bk", "12"), http.StatusCreated, true, "run 1")
 }
 
-func TestRequestsWithoutPrincipalAreRefused(t *testing.T) {
+func TestRequestsWithoutPrincipalAreRejected(t *testing.T) {
 	t.Parallel()
 	s := newService(t, redistest.Shared(t).Client(t), func(c *idempotency.Config) {
 		c.Scope = func(*http.Request) string { return "" }
@@ -293,7 +291,7 @@ func TestRequestsWithoutPrincipalAreRefused(t *testing.T) {
 	}
 }
 
-func TestTemporaryStatusesCommitNothingAndAreNotKept(t *testing.T) {
+func TestTemporaryStatusesCommitNothingAndAreNotStored(t *testing.T) {
 	t.Parallel()
 	for _, status := range []int{
 		http.StatusUnauthorized, http.StatusForbidden, http.StatusRequestTimeout, http.StatusTooEarly, http.StatusTooManyRequests,
@@ -313,7 +311,7 @@ func TestTemporaryStatusesCommitNothingAndAreNotKept(t *testing.T) {
 	}
 }
 
-func TestSetCookieIsNotKept(t *testing.T) {
+func TestSetCookieIsNotStored(t *testing.T) {
 	t.Parallel()
 	s := newService(t, redistest.Shared(t).Client(t))
 	s.serve(func(w http.ResponseWriter, _ *http.Request) {
@@ -337,8 +335,8 @@ func TestSetCookieIsNotKept(t *testing.T) {
 	}
 }
 
-// TestLostReplies drops requests and replies. A client that repeats each request until it gets a response pays once per key.
-func TestLostReplies(t *testing.T) {
+// TestRepeatedRequestsPayOncePerKeyIfRepliesAreLost drops requests and replies.
+func TestRepeatedRequestsPayOncePerKeyIfRepliesAreLost(t *testing.T) {
 	t.Parallel()
 	server := redistest.Shared(t)
 	proxy := redistest.Proxy(t, server.Addr())
@@ -362,7 +360,7 @@ func TestLostReplies(t *testing.T) {
 	}
 }
 
-func TestRequestThatIsNotCommittedMayBeSentAgain(t *testing.T) {
+func TestUncommittedRequestCanBeRepeated(t *testing.T) {
 	t.Parallel()
 	logs := &rig.Lines{}
 	s := newService(t, redistest.Shared(t).Client(t), func(c *idempotency.Config) { c.Logger = logs.Logger() })
@@ -381,7 +379,7 @@ func TestRequestThatIsNotCommittedMayBeSentAgain(t *testing.T) {
 	}
 }
 
-func TestSafeMethodsPass(t *testing.T) {
+func TestSafeMethodsNeedNoKey(t *testing.T) {
 	t.Parallel()
 	s := newService(t, redistest.Shared(t).Client(t))
 	s.serve(func(w http.ResponseWriter, r *http.Request) {
@@ -393,7 +391,7 @@ func TestSafeMethodsPass(t *testing.T) {
 	s.want(s.send("GET", "/", "", ""), http.StatusOK, false, "here")
 }
 
-func TestConfig(t *testing.T) {
+func TestNewRejectsInvalidConfig(t *testing.T) {
 	t.Parallel()
 	s := newService(t, redistest.Shared(t).Client(t))
 	for name, c := range map[string]struct {

@@ -41,7 +41,7 @@ func (r *response) write(w http.ResponseWriter) {
 	_, _ = w.Write(r.Body) // fails only if the client has disconnected
 }
 
-var errLarge = errors.New("idempotency: the response is larger than Config.MaxResponse")
+var errLarge = errors.New("idempotency: store response: larger than Config.MaxResponse; raise MaxResponse or shorten the response")
 
 // recorder is the ResponseWriter of a handler whose response is sent after the commit. It supports neither Flush nor Hijack.
 type recorder struct {

@@ -36,7 +36,7 @@ func Middleware(cfg Config) message.Middleware {
 		return func(ctx context.Context, msg *message.Message) ([]*message.Message, error) {
 			tx, ok := luatx.TxFromContext(ctx)
 			if !ok {
-				return nil, misplaced(ctx)
+				return nil, fmt.Errorf("inbox: %w", misplaced(ctx, "inbox.Middleware"))
 			}
 			found, err := identity.Of(cfg.MessageID, msg)
 			if err != nil {
@@ -55,26 +55,26 @@ func Middleware(cfg Config) message.Middleware {
 	}, message.Traits{Name: "inbox.Middleware", Inbox: true})
 }
 
-// misplaced returns the error for a missing transaction.
-func misplaced(ctx context.Context) error {
+// misplaced returns the error for a missing transaction around a middleware.
+func misplaced(ctx context.Context, name string) error {
 	if _, ok := luatx.PipelineFromContext(ctx); ok {
-		return errors.New("inbox: inbox.Middleware inside pipeline.Middleware: replace inbox.Middleware by pipeline.SetNX, before pipeline.Middleware, or pipeline.Middleware by luatx.Middleware")
+		return fmt.Errorf("%s inside pipeline.Middleware: replace %s by pipeline.SetNX, before pipeline.Middleware, or pipeline.Middleware by luatx.Middleware", name, name)
 	}
-	return errors.New("inbox: no transaction in context: put luatx.Middleware before inbox.Middleware")
+	return fmt.Errorf("no transaction in context: put luatx.Middleware before %s", name)
 }
 
-// Precheck checks before the handler runs whether the identity that Middleware has claimed was committed, and then skips the
-// handler. The check needs a round trip. Use it for handlers that send mail, charge a card or take long. It narrows the window in
+// Precheck checks before the handler runs whether the identity that Middleware has claimed, or the position that Position has
+// claimed, was committed, and then skips the handler. The check needs a round trip. Use it for handlers that send mail, charge a card or take long. It narrows the window in
 // which such a handler runs twice, but cannot close it. Place it inside Middleware.
 func Precheck() message.Middleware {
 	return message.NewMiddleware(func(next message.ProcessFunc) message.ProcessFunc {
 		return func(ctx context.Context, msg *message.Message) ([]*message.Message, error) {
 			tx, ok := luatx.TxFromContext(ctx)
 			if !ok {
-				return nil, errors.New("inbox: no transaction in context: put luatx.Middleware and inbox.Middleware before inbox.Precheck")
+				return nil, errors.New("inbox: no transaction in context: put luatx.Middleware and inbox.Middleware or inbox.Position before inbox.Precheck")
 			}
 			if !mark.In(ctx, mark.Inbox) {
-				return nil, errors.New("inbox: inbox.Precheck before inbox.Middleware: put inbox.Middleware before it")
+				return nil, errors.New("inbox: inbox.Precheck before inbox.Middleware or inbox.Position: put one of them before it")
 			}
 			seen, err := tx.Seen(ctx)
 			if err != nil {

@@ -38,10 +38,10 @@ type driverCheck struct {
 	run  func(t testing.TB, d DriverTarget)
 }
 
-// TestDriver checks that a Driver has the properties that a trigger.Runtime relies on: a sent message is delivered, with an
-// identity unless it is delivered only once; a wait ends without a result or with its context; an acknowledgement may be
-// repeated, also after a Reconnect; an acknowledged delivery is not repeated, and any other stays in the source; dead letters are
-// acknowledged; Close ends the Driver. TestDriver calls open for a new target for each check.
+// TestDriver checks that a Driver has the properties that a trigger.Runtime relies on. A sent message is delivered, with an
+// identity unless it is delivered only once. A wait ends without a result or with its context. An acknowledgement may be
+// repeated, also after a Reconnect. An acknowledged delivery is not repeated, and any other stays in the source. Dead letters are
+// acknowledged. Close ends the Driver. TestDriver calls open for a new target for each check.
 func TestDriver(t *testing.T, open func(t testing.TB) DriverTarget) {
 	t.Helper()
 	for _, check := range driverChecks() {

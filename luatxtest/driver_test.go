@@ -173,12 +173,12 @@ func (q *queue) target() luatxtest.DriverTarget {
 	return luatxtest.DriverTarget{Driver: setsAside{q}, Send: q.send, Open: q.open}
 }
 
-func TestDriverOfAQueue(t *testing.T) {
+func TestDriverOfAQueuePasses(t *testing.T) {
 	t.Parallel()
 	luatxtest.TestDriver(t, func(testing.TB) luatxtest.DriverTarget { return newQueue("").target() })
 }
 
-func TestDriverThatDeliversOnce(t *testing.T) {
+func TestDriverThatDeliversOncePasses(t *testing.T) {
 	t.Parallel()
 	luatxtest.TestDriver(t, func(testing.TB) luatxtest.DriverTarget {
 		q := newQueue("")
@@ -187,8 +187,7 @@ func TestDriverThatDeliversOnce(t *testing.T) {
 	})
 }
 
-// TestDriverRejects tests that TestDriver detects the defect of each driver.
-func TestDriverRejects(t *testing.T) {
+func TestTestDriverDetectsEachDefect(t *testing.T) {
 	t.Parallel()
 	for defect, want := range map[string]string{
 		"waits for ever":            "nothing was sent",

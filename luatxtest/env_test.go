@@ -54,8 +54,8 @@ func placed(t testing.TB, env *luatxtest.Env, id string) string {
 	return env.Client.Get(redistest.Soon(t), key).Val()
 }
 
-// TestCrash tests what is left of a process that dies at each point, and that the next one completes its work once.
-func TestCrash(t *testing.T) {
+// TestNextProcessCompletesTheWorkOfACrashOnce crashes a process at each point.
+func TestNextProcessCompletesTheWorkOfACrashOnce(t *testing.T) {
 	t.Parallel()
 	either(t, func(t *testing.T, change func(*luatxtest.Config)) {
 		for _, c := range []struct {
@@ -87,8 +87,8 @@ func TestCrash(t *testing.T) {
 	})
 }
 
-// TestCrashOfARelay tests what relays publish if the first one dies at each point.
-func TestCrashOfARelay(t *testing.T) {
+// TestNextRelayPublishesAfterACrash crashes the first relay at each point.
+func TestNextRelayPublishesAfterACrash(t *testing.T) {
 	t.Parallel()
 	either(t, func(t *testing.T, change func(*luatxtest.Config)) {
 		for point, want := range map[luatxtest.Point]int{luatxtest.AfterClaim: 1, luatxtest.BeforeSettle: 2, luatxtest.AfterSettle: 1} {
@@ -129,8 +129,8 @@ func TestCrashOfARelay(t *testing.T) {
 	})
 }
 
-// TestDisturb tests that a commit takes effect once, and that its caller gets the outcome, with each fault.
-func TestDisturb(t *testing.T) {
+// TestCommitTakesEffectOnceWithEachFault also checks that the caller gets the outcome.
+func TestCommitTakesEffectOnceWithEachFault(t *testing.T) {
 	t.Parallel()
 	either(t, func(t *testing.T, change func(*luatxtest.Config)) {
 		for fault, want := range map[luatxtest.Fault]luatx.Outcome{
@@ -148,8 +148,7 @@ func TestDisturb(t *testing.T) {
 	})
 }
 
-// TestAdvance tests that everything that depends on time follows the clock of the test.
-func TestAdvance(t *testing.T) {
+func TestAdvanceMovesEverythingThatDependsOnTime(t *testing.T) {
 	t.Parallel()
 	env := luatxtest.New(t, func(c *luatxtest.Config) { c.Transactor.Keyspace = luatx.Partitions(2) })
 	ctx := redistest.Soon(t)
@@ -196,8 +195,7 @@ func TestAdvance(t *testing.T) {
 	}
 }
 
-// TestRequireEmitted tests which events are found in an outbox, and the failures of the test if they are missing.
-func TestRequireEmitted(t *testing.T) {
+func TestRequireEmittedFindsEventsAndReportsMissingOnes(t *testing.T) {
 	t.Parallel()
 	env := luatxtest.New(t, func(c *luatxtest.Config) { c.Transactor.Keyspace = luatx.Partitions(4) })
 	luatxtest.RequireNothingEmitted(t, env.Transactor)

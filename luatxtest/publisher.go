@@ -44,10 +44,10 @@ type publisherCheck struct {
 	run  func(t testing.TB, p PublisherTarget)
 }
 
-// TestPublisher checks that a Publisher has the properties that a relay relies on: an event with a nil result has arrived
-// unchanged; each event has a result; an outage is Unavailable and ends; a rejection concerns one event and is not an outage;
-// several batches may be published at the same time; Publish returns soon after its context has ended; no event is changed; a
-// Scoped Publisher always returns the scope of an event. TestPublisher calls open for a new target for each check.
+// TestPublisher checks that a Publisher has the properties that a relay relies on. An event with a nil result has arrived
+// unchanged, and each event has a result. An outage is Unavailable and ends. A rejection concerns one event and is not an
+// outage. Several batches may be published at the same time. Publish returns soon after its context has ended, and changes no
+// event. A Scoped Publisher always returns the scope of an event. TestPublisher calls open for a new target for each check.
 func TestPublisher(t *testing.T, open func(t testing.TB) PublisherTarget) {
 	t.Helper()
 	for _, check := range publisherChecks() {

@@ -102,22 +102,22 @@ func byStreams(t testing.TB) luatxtest.PublisherTarget {
 	}
 }
 
-func TestPublisherOfAStream(t *testing.T) {
+func TestPublisherOfAStreamPasses(t *testing.T) {
 	t.Parallel()
 	luatxtest.TestPublisher(t, byStreams)
 }
 
-func TestPublisherOfHTTP(t *testing.T) {
+func TestPublisherOfHTTPPasses(t *testing.T) {
 	t.Parallel()
 	luatxtest.TestPublisher(t, byHTTP)
 }
 
-func TestPublisherOfAChannel(t *testing.T) {
+func TestPublisherOfAChannelPasses(t *testing.T) {
 	t.Parallel()
 	luatxtest.TestPublisher(t, byChannel)
 }
 
-func TestPublisherOfAFunction(t *testing.T) {
+func TestPublisherOfAFunctionPasses(t *testing.T) {
 	t.Parallel()
 	luatxtest.TestPublisher(t, func(testing.TB) luatxtest.PublisherTarget {
 		var m brokertest.Mailbox
@@ -126,8 +126,7 @@ func TestPublisherOfAFunction(t *testing.T) {
 	})
 }
 
-// TestPublisherRejects tests that TestPublisher detects the defect of each publisher.
-func TestPublisherRejects(t *testing.T) {
+func TestTestPublisherDetectsEachDefect(t *testing.T) {
 	t.Parallel()
 	stuck := make(chan struct{})
 	t.Cleanup(func() { close(stuck) })

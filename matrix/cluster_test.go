@@ -24,21 +24,21 @@ const (
 	settleTime  = 60 * time.Second
 )
 
-// cluster is three masters with a replica each, every one in a container, on a network of their own.
+// cluster is three masters with a replica each, in containers on a network of their own.
 type cluster struct {
 	t       *testing.T
 	docker  client.APIClient
-	network string // its id
+	network string // id of the network
 	nodes   []*node
 }
 
 type node struct {
-	container string // its id
+	container string // id of the container
 	ip        netip.Addr
 	*redis.Client
 }
 
-// startCluster starts a cluster of an image's servers; it ends with the test.
+// startCluster starts a cluster of an image's servers, which stops when the test ends.
 func startCluster(t *testing.T, image string) *cluster {
 	t.Helper()
 	ctx := t.Context()
@@ -50,7 +50,7 @@ func startCluster(t *testing.T, image string) *cluster {
 	must(t, err)
 	testcontainers.CleanupNetwork(t, net)
 	c := &cluster{t: t, docker: provider.Client(), network: net.ID}
-	ip := subnet.Addr().Next() // the gateway's
+	ip := subnet.Addr().Next() // the address of the gateway
 	for range 2 * masters {
 		ip = ip.Next()
 		c.start(ctx, image, net.Name, ip)
@@ -83,12 +83,12 @@ func (c *cluster) start(ctx context.Context, image, net string, ip netip.Addr) {
 	c.nodes = append(c.nodes, n)
 }
 
-// endpoint is a container's place in the network: it comes back to it.
+// endpoint returns the network settings of a container, with a fixed address to which it can return.
 func endpoint(ip netip.Addr) *network.EndpointSettings {
 	return &network.EndpointSettings{IPAMConfig: &network.EndpointIPAMConfig{IPv4Address: ip}}
 }
 
-// join makes a cluster of the nodes: the first ones are masters, each of the others the replica of one.
+// join creates a cluster of the nodes. The first ones are masters, and each of the others is the replica of one.
 func (c *cluster) join(ctx context.Context) {
 	c.t.Helper()
 	for _, n := range c.nodes {
@@ -118,7 +118,7 @@ func (c *cluster) join(ctx context.Context) {
 	c.settled(ctx)
 }
 
-// settled waits until all nodes find the cluster in order, and every replica follows its master.
+// settled waits until all nodes consider the cluster healthy and every replica follows its master.
 func (c *cluster) settled(ctx context.Context) {
 	c.t.Helper()
 	for _, n := range c.nodes {
@@ -145,7 +145,7 @@ func (c *cluster) settled(ctx context.Context) {
 	})
 }
 
-// masters are the nodes that are masters by their own account, and serve slots.
+// masters returns the nodes that consider themselves masters and serve slots.
 func (c *cluster) masters(ctx context.Context) []*node {
 	var found []*node
 	for _, n := range c.nodes {
@@ -163,7 +163,7 @@ func (c *cluster) masters(ctx context.Context) []*node {
 	return found
 }
 
-// cut takes a node off the network, heal brings it back to its place.
+// cut disconnects a node from the network, and heal reconnects it.
 func (c *cluster) cut(ctx context.Context, n *node) {
 	c.t.Helper()
 	_, err := c.docker.NetworkDisconnect(ctx, c.network, client.NetworkDisconnectOptions{Container: n.container, Force: true})
@@ -213,7 +213,7 @@ func must(t testing.TB, err error) {
 	}
 }
 
-// slotsOf are those that a master begins with.
+// slotsOf returns the initial slots of a master.
 func slotsOf(i int) []int {
 	var list []int
 	for n := i * slots / masters; n < (i+1)*slots/masters; n++ {

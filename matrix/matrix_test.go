@@ -1,4 +1,4 @@
-// Package matrix runs the tests of the core against several versions of Redis and Valkey, in containers.
+// Package matrix runs the tests of the core against several versions of Redis and Valkey in containers.
 package matrix
 
 import (
@@ -18,13 +18,13 @@ import (
 
 // Environment variables.
 const (
-	envMatrix = "LUATX_MATRIX"        // 1: the tests that take a server; all: everything; each fails without an engine
+	envMatrix = "LUATX_MATRIX"        // 1: the tests that accept a server; all: every test. Each fails if there is no container engine
 	envImages = "LUATX_MATRIX_IMAGES" // other images, separated by commas
 	envSetup  = "LUATX_MATRIX_SETUP"  // a program that prepares the images
-	envTable  = "LUATX_MATRIX_TABLE"  // the file that gets the table; without it, none is written
+	envTable  = "LUATX_MATRIX_TABLE"  // the file for the table; if empty, none is written
 )
 
-// images are the versions.
+// images returns the images to test.
 func images() []string {
 	list := os.Getenv(envImages)
 	if list == "" {
@@ -33,16 +33,16 @@ func images() []string {
 	return strings.Split(list, ",")
 }
 
-// served are the packages whose tests take a server that is already there.
+// served lists the packages whose tests accept a running server.
 var served = []string{".", "./test/...", "./pipeline", "./inbox", "./outbox", "./relay", "./stack", "./stream", "./expiry", "./repair", "./internal/command/...", "./internal/test/redistest"}
 
-// core are all packages whose tests have to do with a server.
+// core lists all packages whose tests need a server.
 var core = append([]string{"./admin/...", "./cmd/...", "./internal/commit", "./internal/eval", "./internal/record", "./internal/rekey", "./internal/shard"}, served...)
 
-// twins are the packages whose tests compare compiled scripts with the general one, on a server that they start.
+// twins lists the packages whose tests compare compiled scripts with the general one, on a server that they start.
 var twins = []string{"./internal/commit"}
 
-// wanted says what is asked for.
+// wanted reports whether the tests were requested, and whether all of them were.
 func wanted(t *testing.T) (must, all bool) {
 	t.Helper()
 	asked := os.Getenv(envMatrix)
@@ -69,11 +69,12 @@ var prepared = sync.OnceValue(func() error {
 	return nil
 })
 
-// TestMatrix holds the core's tests on every version: those that take a server on one in a container; on the image's program the
-// comparison of the two ways to commit or, where everything is asked for, all of them, clusters and kills included; and commits on
-// a cluster of containers whose network is cut and healed.
+// TestMatrix runs the core's tests on every version. Tests that accept a server run on one in a container. The comparison
+// of the two ways to commit runs on the image's program; with LUATX_MATRIX=all, so do all other tests, including those with
+// clusters and kills. Commits also run on a cluster of containers whose network is cut and healed.
 //
-// Half an hour with LUATX_MATRIX=1 on two cores, which leaves the cluster to the last image; an hour with LUATX_MATRIX=all.
+// With LUATX_MATRIX=1 it takes half an hour on two cores, and tests the cluster only with the last image. With
+// LUATX_MATRIX=all it takes an hour.
 func TestMatrix(t *testing.T) {
 	required, all := wanted(t)
 	must(t, prepared())
@@ -87,7 +88,7 @@ func TestMatrix(t *testing.T) {
 	for i, image := range list {
 		r := &rows[i]
 		r.image = image
-		t.Run(strings.ReplaceAll(image, "/", " "), func(t *testing.T) { // a name with / is one of two levels
+		t.Run(strings.ReplaceAll(image, "/", " "), func(t *testing.T) { // a name with / would have two levels
 			defer func() { r.failed = t.Failed() }()
 			t.Run("container", func(t *testing.T) { r.container = onContainer(t, image, few, required, r) })
 			t.Run("program", func(t *testing.T) {
@@ -106,7 +107,7 @@ func TestMatrix(t *testing.T) {
 	}
 }
 
-// onContainer runs the tests that take a server on one in a container.
+// onContainer runs the tests that accept a server on one in a container.
 func onContainer(t *testing.T, image string, programs []program, required bool, r *row) string {
 	t.Helper()
 	container, err := testcontainers.Run(t.Context(), image,

@@ -16,7 +16,7 @@ import (
 	"github.com/luatx/luatx/internal/link"
 )
 
-// ledger is callers that commit while a network is cut, and what each was told.
+// ledger is a number of callers that commit while a network is cut, with their results.
 type ledger struct {
 	t      *testing.T
 	client redis.UniversalClient
@@ -28,13 +28,13 @@ type ledger struct {
 	unsure []string
 }
 
-// told is when a caller was told that its commit is in.
+// told is when a commit was acknowledged to its caller.
 type told struct {
 	aggregate string
 	at        time.Time
 }
 
-// aggregates spread over the masters.
+// aggregates are spread over the masters.
 var aggregates = []string{"a", "b", "c", "d", "e", "f", "g", "h", "i"}
 
 func newLedger(t *testing.T, client redis.UniversalClient) *ledger {
@@ -51,7 +51,7 @@ func (l *ledger) key(aggregate, part string) string {
 	return key
 }
 
-// commit makes one call: a count, a member, an event.
+// commit makes one call: a count, a member and an event.
 func (l *ledger) commit(ctx context.Context, aggregate, id string) (luatx.Result, error) {
 	return l.tr.Transact(ctx, aggregate, func(tx *luatx.Tx) error {
 		tx.Pipeline().Incr(ctx, l.key(aggregate, "count"))
@@ -60,7 +60,7 @@ func (l *ledger) commit(ctx context.Context, aggregate, id string) (luatx.Result
 	}, luatx.WithID(id))
 }
 
-// run lets callers commit until stop is called.
+// run starts callers that commit until stop is called.
 func (l *ledger) run(ctx context.Context) (stop func()) {
 	done := make(chan struct{})
 	var running sync.WaitGroup
@@ -90,7 +90,7 @@ func (l *ledger) run(ctx context.Context) (stop func()) {
 	return sync.OnceFunc(func() { close(done); running.Wait() })
 }
 
-// audit holds that every commit is there once, and whole, and returns how many of those that were told are gone.
+// audit checks that every commit is present once and complete. It returns the acknowledged commits that are lost.
 func (l *ledger) audit(ctx context.Context) (lost []told) {
 	l.t.Helper()
 	there := make(map[string]bool)
@@ -121,7 +121,7 @@ func (l *ledger) audit(ctx context.Context) (lost []told) {
 	return lost
 }
 
-// repeat sends every id again that a caller cannot be sure of; all are in afterwards.
+// repeat sends every id with an unknown outcome again, so that all are committed.
 func (l *ledger) repeat(ctx context.Context) {
 	l.t.Helper()
 	for _, id := range l.unsure {
@@ -135,8 +135,8 @@ func (l *ledger) repeat(ctx context.Context) {
 	}
 }
 
-// partition cuts a master off for longer than the others wait for it, and a replica, while callers commit; and tells what
-// came of it.
+// partition cuts off a master for longer than the other nodes wait for it, and then a replica, while callers commit. It
+// returns a summary of the results.
 func partition(t *testing.T, image string) string {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 4*time.Minute)

@@ -15,7 +15,7 @@ import (
 	"github.com/testcontainers/testcontainers-go"
 )
 
-// server is the program in an image.
+// server returns the name of the server program in an image.
 func server(image string) string {
 	if strings.Contains(image, "valkey") {
 		return "valkey-server"
@@ -23,8 +23,8 @@ func server(image string) string {
 	return "redis-server"
 }
 
-// programOf takes an image's server program out of it, with the libraries that it is linked to, and returns the path of a
-// command that runs it here: tests can then start, stop and kill servers of that version themselves.
+// programOf extracts an image's server program with its libraries, and returns the path of a command that runs it here.
+// Tests can then start, stop and kill servers of that version.
 func programOf(t *testing.T, image string) string {
 	t.Helper()
 	root := t.TempDir()
@@ -37,14 +37,14 @@ func programOf(t *testing.T, image string) string {
 	must(t, err)
 	binary := filepath.Join(root, "usr/bin", server(image))
 	if _, err := os.Stat(binary); err != nil {
-		binary = filepath.Join(root, "usr/local/bin", server(image)) // where the public images have it
+		binary = filepath.Join(root, "usr/local/bin", server(image)) // the path in public images
 	}
 	loaders = append(loaders, more...)
 	if len(loaders) == 0 || len(libraries) == 0 {
 		t.Fatalf("%s has no dynamic loader that is known here", image)
 	}
 	command := filepath.Join(t.TempDir(), server(image))
-	modules := filepath.Join(libraries[0], "lua", "5.1", "?.so") // where a distribution keeps cjson apart
+	modules := filepath.Join(libraries[0], "lua", "5.1", "?.so") // for distributions that package cjson separately
 	text := fmt.Sprintf("#!/bin/sh\nLUA_CPATH=%q exec %q --library-path %q %q \"$@\"\n", modules, loaders[0], strings.Join(libraries, ":"), binary)
 	must(t, os.WriteFile(command, []byte(text), 0o700)) //nolint:gosec // it is a program
 	return command
@@ -72,7 +72,7 @@ func export(ctx context.Context, image, root string) error {
 	return unpack(files, root)
 }
 
-// unpack writes what lies under usr/bin, usr/local/bin and usr/lib.
+// unpack writes the files of usr/bin, usr/local/bin and usr/lib.
 func unpack(archive io.Reader, root string) error {
 	for in := tar.NewReader(archive); ; {
 		header, err := in.Next()
@@ -99,7 +99,7 @@ func write(in io.Reader, header *tar.Header, name string) error {
 	switch header.Typeflag {
 	case tar.TypeSymlink:
 		if filepath.IsAbs(header.Linkname) {
-			return nil // it would lead out of the image
+			return nil // the link would lead out of the image
 		}
 		return os.Symlink(header.Linkname, name)
 	case tar.TypeReg:

@@ -31,8 +31,8 @@ func (n tally) String() string {
 // program is the test program of a package.
 type program struct{ name, dir, path string }
 
-// build links the test program of each package that has tests, once for all images: the go command would link them
-// again for each.
+// build links the test program of each package that has tests, once for all images. The go command would link them again
+// for each image.
 func build(t *testing.T, packages []string) []program {
 	t.Helper()
 	list := exec.CommandContext(t.Context(), "go", append([]string{"list", "-f", "{{if or .TestGoFiles .XTestGoFiles}}{{.ImportPath}} {{.Dir}}{{end}}"}, packages...)...)
@@ -59,8 +59,8 @@ func build(t *testing.T, packages []string) []program {
 	return all
 }
 
-// run runs the program and returns its lines as go test -json has them. They pass through a file: servers that the tests
-// leave behind would hold a pipe open.
+// run runs the program and returns its output in the format of go test -json. The output passes through a file, because
+// servers that the tests leave behind would keep a pipe open.
 func (p program) run(t *testing.T, env []string) []byte {
 	lines, err := os.Create(p.path + "." + filepath.Base(t.Name()) + ".out")
 	if err != nil {
@@ -97,7 +97,7 @@ func sideBySide(n int, f func(i int)) {
 	running.Wait()
 }
 
-// suite runs test programs, a few at a time, with the environment given, and counts the tests.
+// suite runs test programs with the given environment, a few at a time, and counts the tests.
 func suite(t *testing.T, programs []program, env ...string) tally {
 	t.Helper()
 	env = append(slices.DeleteFunc(os.Environ(), func(v string) bool {
@@ -121,7 +121,7 @@ func suite(t *testing.T, programs []program, env ...string) tally {
 // event is a line of go test -json.
 type event struct{ Action, Package, Test, Output string }
 
-// count counts the tests, without those inside of others, and returns what each has printed.
+// count counts the tests, without subtests, and returns the output of each.
 func count(out []byte) (n tally, text map[string]string) {
 	text = make(map[string]string)
 	lines := bufio.NewScanner(bytes.NewReader(out))
@@ -129,17 +129,17 @@ func count(out []byte) (n tally, text map[string]string) {
 	for lines.Scan() {
 		var e event
 		if json.Unmarshal(lines.Bytes(), &e) != nil {
-			continue // of the build
+			continue // a line of the build
 		}
 		test, _, _ := strings.Cut(e.Test, "/")
 		name := e.Package + " " + test
 		if e.Action == "output" {
 			text[name] += e.Output
 		}
-		whole := test == e.Test // else it is inside of another
+		whole := test == e.Test // otherwise it is a subtest
 		switch {
 		case e.Action == "fail" && e.Test == "" && slices.ContainsFunc(n.failed, func(of string) bool { return strings.HasPrefix(of, name) }):
-			// its tests have said so
+			// its tests have failed already
 		case e.Action == "fail" && whole:
 			n.failed = append(n.failed, name)
 		case e.Test == "" || !whole:

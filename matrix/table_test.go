@@ -9,16 +9,16 @@ import (
 	"time"
 )
 
-// row is what came of one image.
+// row is the result of one image.
 type row struct {
 	image, version          string
-	container, program, cut string // empty: not run
+	container, program, cut string // empty if not run
 	failed                  bool
 }
 
 var versionPattern = regexp.MustCompile(`(?m)^(redis|valkey)_version:(\S+)`)
 
-// versionOf reads INFO server. Valkey says which Redis it equals as well.
+// versionOf returns the version in INFO server. For Valkey, it includes the equivalent version of Redis.
 func versionOf(info string) string {
 	found := make(map[string]string)
 	for _, match := range versionPattern.FindAllStringSubmatch(info, -1) {
@@ -30,7 +30,7 @@ func versionOf(info string) string {
 	return "Redis " + found["redis"]
 }
 
-// The table stands between these lines of its file.
+// The table is between these lines of its file.
 const (
 	tableBegin = "<!-- The table is written by make matrix. -->\n"
 	tableEnd   = "<!-- The end of the table. -->\n"
@@ -56,7 +56,7 @@ func table(rows []row, day time.Time) string {
 	return out.String()
 }
 
-// writeTable puts the table into its file, in the place of the one before.
+// writeTable replaces the table in its file.
 func writeTable(name string, rows []row) error {
 	text, err := os.ReadFile(name)
 	if err != nil {

@@ -20,6 +20,8 @@ type AckingConfig struct {
 	Settled func()
 	// Source is where the message was read. Defaults to unknown.
 	Source Source
+	// Position is where the message stands in a source that keeps order. Defaults to none.
+	Position Position
 	// Forward means that the message is an event of an outbox, and that an ack means that the event has been published. A Router
 	// that would ack it earlier, under AckOnSuccess with outputs, nacks it with a *WiringError. Defaults to false.
 	Forward bool
@@ -28,7 +30,12 @@ type AckingConfig struct {
 // Acking settles a message exactly once: the first ack, nack, release or acknowledged call wins. Pass it to New or SetAcking, and
 // use it through the message.
 type Acking struct {
-	cfg   AckingConfig
+	ack, release, onSettled func()
+	nack                    func(error)
+	from                    Source
+	forward                 bool
+	at                      *placed // nil: the source keeps no order
+
 	group *group // of a shared acking and its shares
 	share bool
 
@@ -56,7 +63,13 @@ func NewAcking(ack func(), nack func(error)) *Acking {
 
 // NewAckingFrom returns an acking with a config.
 func NewAckingFrom(cfg AckingConfig) *Acking {
-	return &Acking{cfg: cfg}
+	a := &Acking{
+		ack: cfg.Ack, nack: cfg.Nack, release: cfg.Release, onSettled: cfg.Settled, from: cfg.Source, forward: cfg.Forward,
+	}
+	if cfg.Position.Offset != "" {
+		a.at = &placed{at: cfg.Position}
+	}
+	return a
 }
 
 // settle settles the acking and reports whether this call did.
@@ -74,12 +87,12 @@ func (a *Acking) settle(o outcome, err error) bool {
 	switch {
 	case a.group != nil:
 		a.group.settle(o, err)
-	case o == acked && a.cfg.Ack != nil:
-		a.cfg.Ack()
-	case o == nacked && a.cfg.Nack != nil:
-		a.cfg.Nack(err)
-	case o == released && a.cfg.Release != nil:
-		a.cfg.Release()
+	case o == acked && a.ack != nil:
+		a.ack()
+	case o == nacked && a.nack != nil:
+		a.nack(err)
+	case o == released && a.release != nil:
+		a.release()
 	}
 	return true
 }
@@ -105,8 +118,8 @@ func (a *Acking) finish() {
 			close(a.done)
 		}
 	}()
-	if a.cfg.Settled != nil {
-		a.cfg.Settled()
+	if a.onSettled != nil {
+		a.onSettled()
 	}
 }
 
@@ -135,15 +148,15 @@ func (a *Acking) reason() error {
 }
 
 func (a *Acking) source() (Source, bool) {
-	if a == nil || a.group != nil || a.cfg.Source == (Source{}) {
+	if a == nil || a.group != nil || a.from == (Source{}) {
 		return Source{}, false
 	}
-	return a.cfg.Source, true
+	return a.from, true
 }
 
 // forwards reports whether an ack means that an event has been published.
 func (a *Acking) forwards() bool {
-	return a != nil && (a.cfg.Forward || a.group != nil && a.group.cfg.forward)
+	return a != nil && (a.forward || a.group != nil && a.group.cfg.forward)
 }
 
 // join returns the acking that a message holds: the acking itself, or a share of a shared one.

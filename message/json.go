@@ -51,6 +51,9 @@ func newJSONWriter(attrs Attributes, data any) *jsonWriter {
 	if !isJSON(attrs.DataContentType()) {
 		size = base64.StdEncoding.EncodedLen(size)
 	}
+	if text, ok := data.(string); ok {
+		size += len(text)
+	}
 	size += len(`{"specversion":"1.0","id":"12345678-9abc-8def-0123-456789abcdef","data_base64":""}`)
 	for name, v := range attrs {
 		text, ok := v.(string)
@@ -87,8 +90,17 @@ func (w *jsonWriter) value(v any) error {
 	return nil
 }
 
-// isPlain reports whether JSON represents a text without escapes.
+// isPlain reports whether JSON represents a text without escapes. It looks at eight bytes at once, because data may be large.
 func isPlain(s string) bool {
+	const each, highest = 0x0101010101010101, 0x8080808080808080
+	for ; len(s) >= 8; s = s[8:] {
+		x := uint64(s[0]) | uint64(s[1])<<8 | uint64(s[2])<<16 | uint64(s[3])<<24 |
+			uint64(s[4])<<32 | uint64(s[5])<<40 | uint64(s[6])<<48 | uint64(s[7])<<56
+		// The highest bit of a byte is set if the byte is not ASCII, or above '~', or below ' ', or '"', or '\\'.
+		if (x|(x+each)|(x-' '*each)|((x^'"'*each)-each)|((x^'\\'*each)-each))&highest != 0 {
+			return false
+		}
+	}
 	for i := range len(s) {
 		if s[i] < ' ' || s[i] > '~' || s[i] == '"' || s[i] == '\\' {
 			return false

@@ -34,7 +34,9 @@ func NewTyped[T any](data T, attrs Attributes, acking *Acking) *TypedMessage[T] 
 	if attrs == nil {
 		attrs = Attributes{}
 	}
-	return &TypedMessage[T]{Data: data, Attributes: attrs, acking: acking.join()}
+	msg := &TypedMessage[T]{Data: data, Attributes: attrs, acking: acking.join()}
+	msg.acking.own(msg)
+	return msg
 }
 
 // NewRaw returns a message with encoded data, like New.
@@ -82,4 +84,7 @@ func (m *TypedMessage[T]) Err() error { return m.acking.reason() }
 func (m *TypedMessage[T]) InputSource() (Source, bool) { return m.acking.source() }
 
 // SetAcking replaces the acking without settling the previous one. Call it before others get the message.
-func (m *TypedMessage[T]) SetAcking(acking *Acking) { m.acking = acking.join() }
+func (m *TypedMessage[T]) SetAcking(acking *Acking) {
+	m.acking = acking.join()
+	m.acking.own(m)
+}

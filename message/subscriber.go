@@ -22,6 +22,10 @@ type forwarder interface{ Forwards() bool }
 // event has been published. Run returns a *WiringError if the Engine sends the outputs of such messages to raw outputs under
 // AckOnSuccess. With AddRawInput, Run detects the outbox only with the first event that it handles. It nacks that event, stops,
 // and returns the same error.
+//
+// A subscriber that keeps order has a method Ordered() error. It returns nil if the messages have a Position, and each of them is
+// delivered after the one in front of it in the partition was settled, or names that one in Position.After. Run returns a
+// *WiringError if a middleware needs order and the subscriber has no such method or the method returns an error.
 func (e *Engine) AddSubscriber(name string, matcher Matcher, s Subscriber) error {
 	if s == nil {
 		return fmt.Errorf("message: subscriber %q is nil", name)
@@ -38,6 +42,9 @@ func (e *Engine) Check() error {
 		return e.err
 	}
 	if err := e.router.start(); err != nil {
+		return err
+	}
+	if err := e.router.checkOrder(e.inputs); err != nil {
 		return err
 	}
 	if e.cfg.Pipe.AckStrategy != AckOnSuccess || len(e.outputs) == 0 || hasOutbox(e.router.traits()) {

@@ -22,6 +22,8 @@ type Traits struct {
 	Inbox bool
 	// Outbox means that the middleware stores the outputs of the handler and returns none.
 	Outbox bool
+	// Ordered means that the middleware needs every message of a partition after the one in front of it, with its Position.
+	Ordered bool
 	// Inside returns an error if the middleware loses messages inside the given ones, outermost first. Defaults to none.
 	Inside func(outer []Traits) error
 }
@@ -132,6 +134,9 @@ func (r *Router) checkWiring() error {
 		if err := t.Inside(all[:i:i]); err != nil {
 			return err
 		}
+	}
+	if err := r.checkOrder(nil); err != nil {
+		return err
 	}
 	inbox := slices.IndexFunc(all, func(t Traits) bool { return t.Inbox })
 	if r.cfg.AckStrategy == AckForward && inbox >= 0 && !hasOutbox(all) {

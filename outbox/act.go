@@ -109,7 +109,7 @@ func (s *Store) actOn(ctx context.Context, op, why string, slotNumber int, ids [
 		return nil, err
 	}
 	if why == "" {
-		return nil, fmt.Errorf("outbox: %s without a reason: name one, it is recorded", op)
+		return nil, fmt.Errorf("outbox: %s: the reason is empty; set a reason for the audit", op)
 	}
 	var all Answers
 	for chunk := range slices.Chunk(ids, maxIDs) {

@@ -149,8 +149,7 @@ func wantAnswers(t testing.TB, got outbox.Answers, err error, want ...outbox.Out
 	}
 }
 
-// TestRearm tests that only parked events are re-armed. They are due at once, with new attempts and their history.
-func TestRearm(t *testing.T) {
+func TestRearmMakesOnlyParkedEventsDueAtOnceAndKeepsHistory(t *testing.T) {
 	t.Parallel()
 	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
 		y := newYard(t, client)
@@ -189,8 +188,7 @@ func TestRearm(t *testing.T) {
 	})
 }
 
-// TestActsNeedAName tests that every operation needs an operator and a reason.
-func TestActsNeedAName(t *testing.T) {
+func TestOperationsNeedAnOperatorAndAReason(t *testing.T) {
 	t.Parallel()
 	y := newYard(t, redistest.Shared(t).Client(t))
 	nobody, ctx := outbox.NewStore(y.tr), redistest.Soon(t)
@@ -225,7 +223,7 @@ func TestActsNeedAName(t *testing.T) {
 		"discard": func(reason string) error { _, err := y.store.Discard(ctx, y.slot, reason, "1"); return err },
 		"erase":   func(reason string) error { _, err := y.store.Erase(ctx, y.slot, reason, "1"); return err },
 	} {
-		if err := act(""); err == nil || !strings.Contains(err.Error(), "without a reason") {
+		if err := act(""); err == nil || !strings.Contains(err.Error(), "reason is empty") {
 			t.Errorf("%s without a reason: %v", name, err)
 		}
 		if err := act(strings.Repeat("x", 1025)); err == nil || !strings.Contains(err.Error(), "at most 1024") {
@@ -235,8 +233,7 @@ func TestActsNeedAName(t *testing.T) {
 	}
 }
 
-// TestDiscard tests that a discarded event leaves nothing behind, and that its lane continues.
-func TestDiscard(t *testing.T) {
+func TestDiscardedEventIsGoneAndItsLaneContinues(t *testing.T) {
 	t.Parallel()
 	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
 		y := newYard(t, client)
@@ -272,8 +269,7 @@ func TestDiscard(t *testing.T) {
 	})
 }
 
-// TestErase tests that no key contains an erased body, in any state of its event, and that the event stays.
-func TestErase(t *testing.T) {
+func TestErasedBodyIsInNoKeyAndItsEventStays(t *testing.T) {
 	t.Parallel()
 	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
 		y := newYard(t, client)
@@ -332,8 +328,8 @@ func (y yard) emitAgain(destination, id string) {
 	}
 }
 
-// TestErasedLaneGoesOn tests that an event without a body blocks no other, whether or not it was parked before.
-func TestErasedLaneGoesOn(t *testing.T) {
+// TestEventWithoutABodyDoesNotBlockItsLane parks the event before, or not.
+func TestEventWithoutABodyDoesNotBlockItsLane(t *testing.T) {
 	t.Parallel()
 	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
 		y := newYard(t, client)
@@ -351,9 +347,8 @@ func TestErasedLaneGoesOn(t *testing.T) {
 	})
 }
 
-// TestLostAnswer tests that a repeated operation returns the result of the first copy and is not performed twice, although the
-// event was claimed and parked between the two copies.
-func TestLostAnswer(t *testing.T) {
+// TestRepeatedOperationReturnsTheFirstResultAndIsNotPerformedTwice claims and parks the event between the two copies.
+func TestRepeatedOperationReturnsTheFirstResultAndIsNotPerformedTwice(t *testing.T) {
 	t.Parallel()
 	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
 		y := newYard(t, client)
@@ -382,8 +377,8 @@ func TestLostAnswer(t *testing.T) {
 	})
 }
 
-// TestCutReply tests the same with a proxy that cuts the reply.
-func TestCutReply(t *testing.T) {
+// TestRepeatedOperationAfterACutReplyIsNotPerformedTwice uses a proxy that cuts the reply.
+func TestRepeatedOperationAfterACutReplyIsNotPerformedTwice(t *testing.T) {
 	t.Parallel()
 	proxy := redistest.Proxy(t, redistest.Shared(t).Addr())
 	y := newYard(t, redistest.Client(t, proxy.Addr()))
@@ -399,7 +394,7 @@ func TestCutReply(t *testing.T) {
 	}
 }
 
-func TestTheSameEventIsAcceptedAfterItWasSentWhetherOrNotTheRelayKnewItsBody(t *testing.T) {
+func TestSentEventIsADuplicateEvenIfTheRelayDidNotReportItsBody(t *testing.T) {
 	t.Parallel()
 	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
 		y := newYard(t, client)

@@ -11,10 +11,10 @@ import (
 	"github.com/luatx/luatx/internal/shard"
 )
 
-// Blocked lists the parked events that hold back others of their ordering key, over all shards, the one that was parked first
-// first: Event.HoldsBack is the number of events that wait behind it, and Event.At since when. The filter is about the parked
-// events. Events behind which others are parked, too, are listed once, at the head of their lane. The list is no snapshot. An event
-// whose body cannot be decoded comes with the error, and the list continues; a *StorageError ends it.
+// Blocked lists the parked events that hold back others of their ordering key, over all shards, the one that was parked
+// first first. Event.HoldsBack is the number of events that wait behind it, and Event.At when it was parked. The filter
+// applies to the parked events. If several events of an ordering key are parked, only the first is listed. The list is no
+// snapshot. An event whose body cannot be decoded comes with the error, and the list continues; a *StorageError ends it.
 func (s *Store) Blocked(ctx context.Context, f Filter) iter.Seq2[Event, error] {
 	return func(yield func(Event, error) bool) {
 		edges, err := s.edges("list blocked keys", f, func(slots []int) ([]shard.Edge, error) { return s.scripts.FirstBlocking(ctx, slots) })
@@ -55,10 +55,10 @@ func (s *Store) Blocked(ctx context.Context, f Filter) iter.Seq2[Event, error] {
 	}
 }
 
-// blockade is what is blocked in one shard, read page by page.
+// blockade lists the parked events that hold back others in one shard, page by page.
 type blockade struct {
 	slot int
-	at   time.Time // no later than the next event was parked
+	at   time.Time // the time of the next event, or earlier
 	page []decoded
 	of   shard.Listing
 	read bool // a page was read
@@ -71,7 +71,7 @@ type decoded struct {
 	err   error
 }
 
-// newBlockade begins at the first parked event of a shard, or where the filter continues.
+// newBlockade starts at the first parked event of a shard, or where the filter continues.
 func newBlockade(edge shard.Edge, f Filter) *blockade {
 	b := &blockade{slot: edge.Slot, at: edge.At, of: shard.Listing{Of: "blocking", Only: "k", Bodies: true, Limit: thinPage}}
 	first, at, id, goesOn := link.Last(&f.position)
@@ -119,6 +119,6 @@ func (b *blockade) fill(ctx context.Context, s *Store, f Filter) error {
 
 // placeTime returns the time of a place in a listing by time.
 func placeTime(p shard.Place) time.Time {
-	ms, _ := strconv.ParseFloat(p.Score, 64) // of a sorted set, which holds numbers alone
+	ms, _ := strconv.ParseFloat(p.Score, 64) // the score of a sorted set, which is always a number
 	return time.UnixMilli(int64(ms))
 }

@@ -10,10 +10,10 @@ import (
 	"github.com/luatx/luatx/internal/shard"
 )
 
-// Act is what an operator does to events that are not published yet.
+// Act is an operation of an operator on events that are not published yet.
 type Act string
 
-// The acts. None of them touches an event that a relay has leased: the outcome is InUse.
+// The acts. None of them changes an event that a relay has leased; the outcome is then InUse.
 const (
 	// ActRetry makes a pending event due at once: one that is scheduled, or that waits for its next attempt.
 	ActRetry Act = "retry"
@@ -30,7 +30,7 @@ const (
 // Acts lists the acts.
 func Acts() []Act { return []Act{ActRetry, ActReschedule, ActCancel, ActPark, ActDiscard} }
 
-// Change is an act and why it is done. Act and Reason are required.
+// Change is an act with its reason. Act and Reason are required.
 type Change struct {
 	Act Act
 	// At is the time of ActReschedule by the server's clock.
@@ -39,22 +39,22 @@ type Change struct {
 	Reason string
 }
 
-// Validate returns an error for a change that the Store does not do.
+// Validate returns an error for an unknown act, or for fields that do not fit the act.
 func (c Change) Validate() error {
 	switch {
 	case !slices.Contains(Acts(), c.Act):
-		return fmt.Errorf("outbox: no act is called %q: use one of %v", c.Act, Acts())
+		return fmt.Errorf("outbox: change: the act %q does not exist; use one of %v", c.Act, Acts())
 	case c.Reason == "":
-		return fmt.Errorf("outbox: %s without a reason: name one, it is recorded", c.Act)
+		return fmt.Errorf("outbox: %s: the reason is empty; set a reason for the audit", c.Act)
 	case (c.Act == ActReschedule) == c.At.IsZero():
-		return fmt.Errorf("outbox: %s: At is %v: %s needs a time, the other acts have none", c.Act, c.At, ActReschedule)
+		return fmt.Errorf("outbox: %s: At is %v; set At for %s only", c.Act, c.At, ActReschedule)
 	case !c.At.IsZero() && (c.At.Before(time.UnixMilli(0)) || c.At.Year() > 9999):
-		return fmt.Errorf("outbox: reschedule to %v: use the years 1970 to 9999", c.At)
+		return fmt.Errorf("outbox: reschedule: the time is %v; use the years 1970 to 9999", c.At)
 	}
 	return nil
 }
 
-// why is the reason as the audit has it.
+// why returns the reason in the form of the audit.
 func (c Change) why() string {
 	if c.At.IsZero() {
 		return c.Reason
@@ -69,8 +69,8 @@ func (c Change) script(s *Store) actScript {
 	}
 }
 
-// Change changes events of a slot by their ids. The outcome of an event in a state that the act is not for is WrongState. Beside an
-// error are the answers so far. The store must name who acts: see As.
+// Change changes events of a slot by their ids. If the act does not apply to the state of an event, its outcome is
+// WrongState. If Change returns an error, it also returns the answers so far. The store must have an operator; see As.
 func (s *Store) Change(ctx context.Context, slotNumber int, c Change, ids ...string) (Answers, error) {
 	if err := c.Validate(); err != nil {
 		return nil, err
@@ -78,37 +78,38 @@ func (s *Store) Change(ctx context.Context, slotNumber int, c Change, ids ...str
 	return s.actOn(ctx, string(c.Act), c.why(), slotNumber, ids, c.script(s))
 }
 
-// ChangeOptions describe how ChangeAll changes events. The zero value changes all at once.
+// ChangeOptions configure ChangeAll. The zero value changes all events at once.
 type ChangeOptions struct {
-	// Limit is the most events to change. Defaults to 0: all.
+	// Limit is the maximum number of events to change. Defaults to 0: all.
 	Limit int
-	// DryRun counts the events, and changes nothing.
+	// DryRun counts the events and changes nothing. Defaults to false.
 	DryRun bool
 	// Progress is called in the goroutine of ChangeAll after each step. Defaults to nil.
 	Progress func(ChangeResult)
 }
 
-// ChangeResult is what ChangeAll has done.
+// ChangeResult is the result of ChangeAll.
 type ChangeResult struct {
-	// Operation is its id in the audit.
+	// Operation is the id of the operation in the audit.
 	Operation string
-	// Matched is how many events the state and the filter meant, and Done how many of them were changed.
+	// Matched is the number of events that the state and the filter selected, and Done the number of those that were changed.
 	Matched, Done int
-	// Skipped counts the others by what they were found to be.
+	// Skipped counts the other events by outcome.
 	Skipped map[Outcome]int
 	// Destinations counts the matched events by destination.
 	Destinations map[string]int
 }
 
-// changeAtOnce is how many events one step of ChangeAll changes.
+// changeAtOnce is the number of events that one step of ChangeAll changes.
 const changeAtOnce = 500
 
-// ChangeAll changes the events of a state that match a filter, each once. The events may move meanwhile; the act looks at the state of
-// each. Beside an error, the result says what was done. The store must name who acts: see As.
+// ChangeAll changes the events of a state that match a filter, each once. Events may change their state meanwhile, so the
+// act checks the state of each event again. If ChangeAll returns an error, the result states what was done. The store must
+// have an operator; see As.
 func (s *Store) ChangeAll(ctx context.Context, state State, f Filter, c Change, opts ChangeOptions) (ChangeResult, error) {
 	result := ChangeResult{Skipped: map[Outcome]int{}, Destinations: map[string]int{}}
 	if opts.Limit < 0 {
-		return result, fmt.Errorf("outbox: ChangeOptions.Limit is %d: use 0 for all, or more", opts.Limit)
+		return result, fmt.Errorf("outbox: ChangeOptions.Limit is %d; use 0 for all, or more", opts.Limit)
 	}
 	if err := c.Validate(); err != nil {
 		return result, err
@@ -134,7 +135,7 @@ func (s *Store) ChangeAll(ctx context.Context, state State, f Filter, c Change, 
 	return result, all.flush(ctx)
 }
 
-// changing collects events of one slot until they are worth a step.
+// changing collects events of one slot for the next step.
 type changing struct {
 	*operation
 
@@ -143,7 +144,7 @@ type changing struct {
 	result *ChangeResult
 	slot   int
 	ids    []string
-	seen   map[string]bool // of the slot: an event that was retried may fail and be listed again
+	seen   map[string]bool // of the slot; an event that was retried may fail and be listed again
 }
 
 func (c *changing) add(ctx context.Context, e Event) error {

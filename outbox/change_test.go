@@ -70,7 +70,7 @@ func TestListNarrowsPendingEventsAndTakesAFilter(t *testing.T) {
 	})
 }
 
-func TestListContinuesBehindAnEventOfAnyState(t *testing.T) {
+func TestListContinuesAfterAnEventOfAnyState(t *testing.T) {
 	t.Parallel()
 	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
 		y := newYard(t, client)
@@ -98,7 +98,7 @@ func TestListContinuesBehindAnEventOfAnyState(t *testing.T) {
 	})
 }
 
-func TestChangeDoesEachActOnlyInTheStatesItIsFor(t *testing.T) {
+func TestChangeAppliesEachActOnlyInItsStates(t *testing.T) {
 	t.Parallel()
 	ids := []string{"due", "failed", "later", "head", "second", "leased", "parked", "sent", "nobody"}
 	const done, wrong, busy, unknown = outbox.Done, outbox.WrongState, outbox.InUse, outbox.Unknown
@@ -142,7 +142,7 @@ func TestChangeDoesEachActOnlyInTheStatesItIsFor(t *testing.T) {
 	}
 }
 
-// changed checks what an act has made of an event.
+// changed checks the effect of an act on an event.
 func (y yard) changed(c outbox.Change, id string) {
 	y.t.Helper()
 	switch c.Act {
@@ -230,7 +230,7 @@ func TestRetryCountsTheAttemptOfALeaseThatHasEnded(t *testing.T) {
 	}
 }
 
-func TestChangeAllChangesWhatAStateAndAFilterMeanUpToALimit(t *testing.T) {
+func TestChangeAllChangesTheFilteredEventsOfAStateUpToALimit(t *testing.T) {
 	t.Parallel()
 	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
 		y := newYard(t, client)
@@ -274,17 +274,17 @@ func TestChangeAllChangesWhatAStateAndAFilterMeanUpToALimit(t *testing.T) {
 	})
 }
 
-func TestChangeRefusesWhatItCannotRecordOrDo(t *testing.T) {
+func TestChangeRejectsInvalidRequests(t *testing.T) {
 	t.Parallel()
 	_, client := redistest.Mini(t)
 	y := newYard(t, client)
 	ctx := redistest.Soon(t)
 	for want, c := range map[string]outbox.Change{
-		"without a reason": {Act: outbox.ActPark},
-		`"erase"`:          {Act: "erase", Reason: "why"},
-		"needs a time":     {Act: outbox.ActReschedule, Reason: "why"},
-		"have none":        {Act: outbox.ActRetry, Reason: "why", At: time.Now()},
-		"years 1970":       {Act: outbox.ActReschedule, Reason: "why", At: time.UnixMilli(-1)},
+		"reason is empty": {Act: outbox.ActPark},
+		`"erase"`:         {Act: "erase", Reason: "why"},
+		"set At for":      {Act: outbox.ActReschedule, Reason: "why"},
+		"At is 2":         {Act: outbox.ActRetry, Reason: "why", At: time.Now()},
+		"years 1970":      {Act: outbox.ActReschedule, Reason: "why", At: time.UnixMilli(-1)},
 	} {
 		_, err := y.store.Change(ctx, y.slot, c, "1")
 		_, all := y.store.ChangeAll(ctx, outbox.Pending, outbox.Filter{}, c, outbox.ChangeOptions{})

@@ -115,7 +115,7 @@ func (s *Store) Failed(ctx context.Context, taken Batch, work Work, failures ...
 	rows := make([]shard.Settlement, len(failures))
 	for i, f := range failures {
 		if f.Err == nil {
-			return nil, fmt.Errorf("outbox: event %q failed without an error", f.ID)
+			return nil, fmt.Errorf("outbox: settle: event %q failed without an error; set Error", f.ID)
 		}
 		fate := settle.Decide(f.Err)
 		row := shard.Settlement{ID: f.ID, What: string(fate), Lease: taken.lease, Class: classOf(f.Err), Error: f.Err.Error()}
@@ -141,7 +141,7 @@ func (s *Store) settle(ctx context.Context, slotNumber int, work Work, rows []sh
 		return nil, err
 	}
 	if len(rows) > maxClaim {
-		return nil, fmt.Errorf("outbox: settle: %d events: use at most %d a call", len(rows), maxClaim)
+		return nil, fmt.Errorf("outbox: settle: the call has %d events; use at most %d", len(rows), maxClaim)
 	}
 	ctx, cancel := s.bounded(ctx)
 	defer cancel()

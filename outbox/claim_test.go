@@ -56,8 +56,7 @@ func wantDone(t testing.TB, got []int, err error, want ...int) {
 	}
 }
 
-// TestClaimAndSettleRefuse tests which calls are rejected before anything is sent.
-func TestClaimAndSettleRefuse(t *testing.T) {
+func TestClaimAndSettleRejectInvalidCallsBeforeSending(t *testing.T) {
 	t.Parallel()
 	_, client := redistest.Mini(t)
 	tr, ctx := newTransactor(t, client, onePartition), redistest.Soon(t)
@@ -66,7 +65,7 @@ func TestClaimAndSettleRefuse(t *testing.T) {
 		_, errClaim := store.Claim(ctx, bad, outbox.Work{})
 		_, errSent := store.Sent(ctx, bad, outbox.Work{}, "1")
 		for _, err := range []error{errClaim, errSent} {
-			if err == nil || !strings.Contains(err.Error(), fmt.Sprint("slot ", bad)) {
+			if err == nil || !strings.Contains(err.Error(), fmt.Sprint("the slot is ", bad)) {
 				t.Errorf("slot %d: %v", bad, err)
 			}
 		}
@@ -86,9 +85,9 @@ func TestClaimAndSettleRefuse(t *testing.T) {
 	}
 }
 
-// TestSettlements tests the results of settlements: 1 for an event that changed. An event in a final state, or under another
-// lease, stays unchanged.
-func TestSettlements(t *testing.T) {
+// TestSettleChangesOnlyEventsOfItsLease checks the results: 1 for an event that changed. An event in a final state, or under
+// another lease, stays unchanged.
+func TestSettleChangesOnlyEventsOfItsLease(t *testing.T) {
 	t.Parallel()
 	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
 		tr, ctx := newTransactor(t, client, onePartition), redistest.Soon(t)
@@ -138,7 +137,7 @@ func TestSettlements(t *testing.T) {
 	})
 }
 
-func TestExtendMovesOnlyLeasesThatAreHeld(t *testing.T) {
+func TestExtendChangesOnlyCurrentLeases(t *testing.T) {
 	t.Parallel()
 	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
 		tr, ctx := newTransactor(t, client, onePartition), redistest.Soon(t)
@@ -184,7 +183,7 @@ func scores(t *testing.T, k keys, ids ...string) []float64 {
 	return due
 }
 
-func TestFailureOfAnEventThatWasNotTriedCostsNoAttempt(t *testing.T) {
+func TestFailureOfAnUntriedEventCountsNoAttempt(t *testing.T) {
 	t.Parallel()
 	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
 		tr, ctx := newTransactor(t, client, onePartition), redistest.Soon(t)
@@ -210,9 +209,8 @@ func TestFailureOfAnEventThatWasNotTriedCostsNoAttempt(t *testing.T) {
 	})
 }
 
-// TestHistory tests that the last five failures are kept, newest first, also when the event is re-armed, and are removed by a
-// success. It also tests their classes.
-func TestHistory(t *testing.T) {
+// TestHistoryKeepsTheLastFiveFailuresUntilASuccess also checks their classes, and that re-arming keeps them.
+func TestHistoryKeepsTheLastFiveFailuresUntilASuccess(t *testing.T) {
 	t.Parallel()
 	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
 		tr, ctx := newTransactor(t, client, onePartition), redistest.Soon(t)
@@ -266,8 +264,7 @@ func TestHistory(t *testing.T) {
 	})
 }
 
-// TestSentBodies tests what a sent event leaves: its id, its id with the body, or nothing.
-func TestSentBodies(t *testing.T) {
+func TestSentEventLeavesItsIDItsBodyOrNothing(t *testing.T) {
 	t.Parallel()
 	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
 		tr, ctx := newTransactor(t, client, onePartition), redistest.Soon(t)
@@ -308,8 +305,7 @@ func TestSentBodies(t *testing.T) {
 	})
 }
 
-// TestRoute tests that a claim returns the destination that an operator has set.
-func TestRoute(t *testing.T) {
+func TestClaimReturnsTheDestinationThatAnOperatorSet(t *testing.T) {
 	t.Parallel()
 	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
 		tr, ctx := newTransactor(t, client, onePartition), redistest.Soon(t)

@@ -14,9 +14,9 @@ import (
 	"github.com/luatx/luatx/outbox"
 )
 
-// FuzzRoundTrip tests that a message is decoded with its attributes, including the destination, and with its data byte for byte,
-// except for white space around JSON.
-func FuzzRoundTrip(f *testing.F) {
+// FuzzEncodedMessageIsDecodedUnchanged tests attributes, including the destination, and data. White space around JSON may
+// differ.
+func FuzzEncodedMessageIsDecodedUnchanged(f *testing.F) {
 	f.Add("1", "order.placed", "a", "orders", "", []byte(`{"total": 5}`))
 	f.Add("ä\x00\"", "<&>", "{a}", "", "text/plain", []byte("plain"))
 	f.Add("2", "t", "", "", "application/json", []byte{0xff, 0})
@@ -58,8 +58,8 @@ func FuzzRoundTrip(f *testing.F) {
 	})
 }
 
-// FuzzDecode tests that no body causes a panic, and that a decoded body can be encoded and decoded again.
-func FuzzDecode(f *testing.F) {
+// FuzzDecodedBodyCanBeEncodedAgain also tests that no body causes a panic.
+func FuzzDecodedBodyCanBeEncodedAgain(f *testing.F) {
 	for _, body := range []string{`{"id":"1","data":1}`, `{"id":1}`, `{"data_base64":"AA=="}`, `=abc`, ``, `[]`, `{"id":"1","id":"2"}`} {
 		f.Add([]byte(body))
 	}
@@ -81,8 +81,7 @@ func FuzzDecode(f *testing.F) {
 	})
 }
 
-// TestEncodeData tests how data of several types arrives at the publisher.
-func TestEncodeData(t *testing.T) {
+func TestPublisherReceivesDataOfEachType(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		data        any

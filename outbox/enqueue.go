@@ -30,7 +30,7 @@ func (s *Store) Enqueue(ctx context.Context, aggregate string, events ...*messag
 	batch := make([]luatx.Event, len(events))
 	for i, msg := range events {
 		if msg == nil || msg.ID() == "" {
-			return 0, fmt.Errorf("outbox: enqueue: event %d has no id: set one that is the same when the call is repeated", i)
+			return 0, fmt.Errorf("outbox: enqueue: event %d has no id; set an id that stays the same if the call is repeated", i)
 		}
 		event, err := s.events.event(ctx, msg, nil)
 		if err != nil {
@@ -61,7 +61,7 @@ func (s *Store) Cancel(ctx context.Context, aggregate, id string) (bool, error) 
 // error unless the year of at is 1970 to 9999.
 func (s *Store) Move(ctx context.Context, aggregate, id string, at time.Time) (bool, error) {
 	if at.Before(time.UnixMilli(0)) || at.Year() > 9999 {
-		return false, fmt.Errorf("outbox: move %q: to %v: use the years 1970 to 9999", id, at)
+		return false, fmt.Errorf("outbox: move %q: the time is %v; use the years 1970 to 9999", id, at)
 	}
 	home, done, err := s.schedule(ctx, "move", aggregate, id, at)
 	if done {
@@ -76,7 +76,7 @@ func (s *Store) schedule(ctx context.Context, op, aggregate, id string, at time.
 		return shard.Shard{}, false, err
 	}
 	if id == "" {
-		return shard.Shard{}, false, fmt.Errorf("outbox: %s: the id is empty", op)
+		return shard.Shard{}, false, fmt.Errorf("outbox: %s: the id is empty; set the id of the event", op)
 	}
 	home := s.scripts.Shard(slot.OfTag(tag))
 	if s.operator != "" {

@@ -38,9 +38,8 @@ func (i told) Committed(_ int, events []shard.Event, _ bool) {
 	}
 }
 
-// TestEnqueue tests that events are added outside of a handler, either all or none, once for each id, and that the relay of the
-// process is notified of new ones.
-func TestEnqueue(t *testing.T) {
+// TestEnqueueAddsAllEventsOrNoneOnceForEachID also checks that the relay of the process is notified of new events.
+func TestEnqueueAddsAllEventsOrNoneOnceForEachID(t *testing.T) {
 	t.Parallel()
 	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
 		tr := newTransactor(t, client, onePartition, func(c *luatx.Config) { c.OutboxCapacity = 3 })
@@ -102,8 +101,8 @@ func state(t testing.TB, client redis.UniversalClient, tr *luatx.Transactor) red
 	return st
 }
 
-// TestCancelAndMove tests that a scheduled event can be cancelled and moved until a relay claims it, and that others cannot.
-func TestCancelAndMove(t *testing.T) {
+// TestScheduledEventCanBeCancelledAndMovedUntilItIsClaimed also checks that other events cannot.
+func TestScheduledEventCanBeCancelledAndMovedUntilItIsClaimed(t *testing.T) {
 	t.Parallel()
 	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
 		tr, ctx := newTransactor(t, client, onePartition), redistest.Soon(t)
@@ -205,8 +204,7 @@ func idsOf(leased outbox.Batch) []string {
 	return ids
 }
 
-// TestMiddlewareOrdersAndSchedules tests that a handler's outputs become ordered and scheduled events.
-func TestMiddlewareOrdersAndSchedules(t *testing.T) {
+func TestOutputsBecomeOrderedAndScheduledEvents(t *testing.T) {
 	t.Parallel()
 	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
 		tr := newTransactor(t, client, onePartition)

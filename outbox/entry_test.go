@@ -12,8 +12,7 @@ import (
 	"github.com/luatx/luatx/stream"
 )
 
-// TestMessagePackIsSmaller tests the size, and that an error names a value that MessagePack cannot encode.
-func TestMessagePackIsSmaller(t *testing.T) {
+func TestMessagePackIsSmallerAndNamesValuesThatItCannotEncode(t *testing.T) {
 	t.Parallel()
 	event := message.New(1, message.Attributes{
 		"id": message.NewID(), "type": "sold", "source": "/shop", "subject": "a", "time": time.Now(), "attempt": 3, "specversion": "1.0",

@@ -38,8 +38,8 @@ func parkedIn(t testing.TB, store *outbox.Store) map[string]outbox.Event {
 	return found
 }
 
-// TestExportImport tests that exported events are imported unchanged: in another namespace, after a discard, and once.
-func TestExportImport(t *testing.T) {
+// TestExportedEventsAreImportedUnchangedAndOnce imports them into another namespace, and after a discard.
+func TestExportedEventsAreImportedUnchangedAndOnce(t *testing.T) {
 	t.Parallel()
 	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
 		y := newYard(t, client)
@@ -116,24 +116,23 @@ func TestExportImport(t *testing.T) {
 	})
 }
 
-// TestImportRefuses tests that an error names an invalid line, and that the lines before it were imported.
-func TestImportRefuses(t *testing.T) {
+func TestImportNamesAnInvalidLineAndKeepsTheLinesBefore(t *testing.T) {
 	t.Parallel()
 	y := newYard(t, redistest.Shared(t).Client(t), func(c *luatx.Config) { c.OutboxBytes, c.ParkedCapacity = 1000, 30 })
 	good := func(id string) string { return fmt.Sprintf(`{"aggregate":"a","id":%q,"body":{"n":1}}`+"\n", id) }
 	for i, c := range []struct{ line, want string }{
 		{`{"id":"x","body":1}`, "neither a slot nor an aggregate"},
-		{`{"id":"x","body":1,"slot":16384}`, "no shard of this keyspace is in slot 16384"},
-		{fmt.Sprintf(`{"id":"x","body":1,"slot":%d}`, y.slot+1), "no shard of this keyspace"},
+		{`{"id":"x","body":1,"slot":16384}`, "this keyspace has no shard in slot 16384"},
+		{fmt.Sprintf(`{"id":"x","body":1,"slot":%d}`, y.slot+1), "this keyspace has no shard"},
 		{fmt.Sprintf(`{"id":"x","body":1,"slot":%d,"aggregate":"a"}`, y.slot), "leave one out"},
-		{fmt.Sprintf(`{"id":"x","body":1,"slot":%d,"tag":"x"}`, y.slot), `the tag "x" is not of slot`},
+		{fmt.Sprintf(`{"id":"x","body":1,"slot":%d,"tag":"x"}`, y.slot), `the tag "x" does not belong to slot`},
 		{`{"aggregate":"a","body":1}`, "it has no id"},
 		{`{"aggregate":"a","id":"x"}`, "it has no body"},
 		{`{"aggregate":"a","id":"x","body":1,"body_base64":"aGVsbG8="}`, "two bodies"},
 		{`{"aggregate":"a","id":"x","body_base64":"PWhlbGxv"}`, "begins with '='"},
 		{`{"aggregate":"a","id":"x","erased":"abc"}`, "SHA-1"},
 		{`{"aggregate":"a","id":"x","body":1,"attempts":-1}`, "-1 attempts"},
-		{`{"aggregate":"a","id":"x","body":"` + strings.Repeat("x", 1000) + `"}`, "more than OutboxBytes"},
+		{`{"aggregate":"a","id":"x","body":"` + strings.Repeat("x", 1000) + `"}`, "OutboxBytes allows 1000"},
 		{`{"aggregate":"a","id":"x","body":`, "unexpected EOF"},
 		{`}`, "invalid character"},
 		{`{"aggregate":"a","id":7}`, "cannot unmarshal"},
@@ -156,8 +155,7 @@ func TestImportRefuses(t *testing.T) {
 	}
 }
 
-// TestExportErrors tests that a failing reader or writer is not mistaken for the end.
-func TestExportErrors(t *testing.T) {
+func TestExportAndImportReportErrorsOfReaderAndWriter(t *testing.T) {
 	t.Parallel()
 	y := newYard(t, redistest.Shared(t).Client(t))
 	y.emit("t", "", "", "1")
@@ -182,9 +180,9 @@ type broken struct{}
 func (broken) Write([]byte) (int, error) { return 0, errBroken }
 func (broken) Read([]byte) (int, error)  { return 0, errBroken }
 
-// TestReplay tests that sent events with stored bodies are published again with their ids: those of the requested time and
-// filter, and none that was sent after the replay began.
-func TestReplay(t *testing.T) {
+// TestReplayPublishesSentEventsOfTheTimeAndFilterAgain also checks that ids stay, and that events without stored bodies are
+// skipped.
+func TestReplayPublishesSentEventsOfTheTimeAndFilterAgain(t *testing.T) {
 	t.Parallel()
 	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
 		y := newYard(t, client)
@@ -232,8 +230,7 @@ func TestReplay(t *testing.T) {
 	})
 }
 
-// TestReplayCutoff tests that an event that was sent after a replay began is not replayed.
-func TestReplayCutoff(t *testing.T) {
+func TestReplayIgnoresEventsSentAfterItBegan(t *testing.T) {
 	t.Parallel()
 	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
 		y := newYard(t, client)
@@ -249,7 +246,7 @@ func TestReplayCutoff(t *testing.T) {
 	})
 }
 
-func TestReplayPutsBackNoMoreThanTheOutboxHasRoomFor(t *testing.T) {
+func TestReplayNeverExceedsTheCapacityOfTheOutbox(t *testing.T) {
 	t.Parallel()
 	const size = len(`{"specversion":"1.0","id":"1","source":"/s","type":"t","destination":"","data":1}`)
 	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
@@ -270,8 +267,8 @@ func TestReplayPutsBackNoMoreThanTheOutboxHasRoomFor(t *testing.T) {
 	})
 }
 
-// TestAudit tests that the records of all shards are listed by time, page by page, with operator, operation, reason and events.
-func TestAudit(t *testing.T) {
+// TestAuditListsTheRecordsOfAllShardsByTime reads page by page, and checks operator, operation, reason and events.
+func TestAuditListsTheRecordsOfAllShardsByTime(t *testing.T) {
 	t.Parallel()
 	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
 		tr := newTransactor(t, client)

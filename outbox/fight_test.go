@@ -143,9 +143,9 @@ func (f *fickle) Publish(_ context.Context, events []*message.RawMessage) []erro
 	return errs
 }
 
-// TestOperatorsAmongRelays tests that no event is lost or in two states at any time while relays publish, fail and park, and
-// operators re-arm, discard, erase, replay, export and import the same events. It runs until each of these has happened.
-func TestOperatorsAmongRelays(t *testing.T) {
+// TestNoEventIsLostOrInTwoStatesBetweenOperatorsAndRelays runs until each of these has happened: relays publish, fail and park,
+// and operators re-arm, discard, erase, replay, export and import the same events.
+func TestNoEventIsLostOrInTwoStatesBetweenOperatorsAndRelays(t *testing.T) {
 	t.Parallel()
 	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
 		y := newYard(t, client)

@@ -105,7 +105,7 @@ func (s *Store) slots(f Filter) ([]int, error) {
 		return nil, err
 	}
 	if len(f.Slots) > 0 && !slices.Contains(f.Slots, n) {
-		return nil, fmt.Errorf("outbox: Filter.Slots do not hold slot %d of the aggregate %q: name one of the two", n, f.Aggregate)
+		return nil, fmt.Errorf("outbox: Filter.Slots does not contain slot %d of the aggregate %q; set Slots or Aggregate", n, f.Aggregate)
 	}
 	return []int{n}, nil
 }

@@ -21,7 +21,7 @@ import (
 	"github.com/luatx/luatx/outbox"
 )
 
-// large returns the JSON of an event that goes around the script.
+// large returns the JSON of an event whose body is stored outside of the script.
 func large(id string) []byte {
 	return fmt.Appendf(nil, `{"specversion":"1.0","id":%q,"source":"/s","type":"big","destination":"d","data":%q}`, id, strings.Repeat("x", 40<<10))
 }
@@ -71,7 +71,7 @@ func (y yard) wantLargeBodies(want int) {
 	}
 }
 
-func TestLargeBodyIsPublishedWholeAndLeavesNothing(t *testing.T) {
+func TestLargeBodyIsPublishedCompletelyAndThenRemoved(t *testing.T) {
 	t.Parallel()
 	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
 		y := newYard(t, client)
@@ -104,7 +104,7 @@ func TestLargeBodyIsPublishedWholeAndLeavesNothing(t *testing.T) {
 	})
 }
 
-func TestEventWithAnotherLargeBodyIsRefusedAndTheFirstOneStays(t *testing.T) {
+func TestEventWithAnotherLargeBodyIsRejected(t *testing.T) {
 	t.Parallel()
 	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
 		y := newYard(t, client)
@@ -123,7 +123,7 @@ func TestEventWithAnotherLargeBodyIsRefusedAndTheFirstOneStays(t *testing.T) {
 	})
 }
 
-func TestLargeBodyOfATransactionThatFailsIsDeleted(t *testing.T) {
+func TestLargeBodyOfAFailedTransactionIsDeleted(t *testing.T) {
 	t.Parallel()
 	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
 		y := newYard(t, client)
@@ -141,7 +141,7 @@ func TestLargeBodyOfATransactionThatFailsIsDeleted(t *testing.T) {
 	})
 }
 
-// without drops the commands that store large bodies, as a server does that evicts them at once.
+// without drops the commands that store large bodies, like a server that evicts them at once.
 type without struct{}
 
 func (without) DialHook(next redis.DialHook) redis.DialHook          { return next }
@@ -155,7 +155,7 @@ func (without) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Process
 	}
 }
 
-func TestLargeBodyThatIsGoneTravelsWithinTheScript(t *testing.T) {
+func TestEvictedLargeBodyIsSentAgainInsideTheScript(t *testing.T) {
 	t.Parallel()
 	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
 		client.AddHook(without{})
@@ -168,7 +168,7 @@ func TestLargeBodyThatIsGoneTravelsWithinTheScript(t *testing.T) {
 	})
 }
 
-// TestLateCopyOfAStoredBodySetsNoExpiry sends what a retry on another connection may leave behind.
+// TestLateCopyOfAStoredBodySetsNoExpiry sends the request that a retry on another connection may leave behind.
 func TestLateCopyOfAStoredBodySetsNoExpiry(t *testing.T) {
 	t.Parallel()
 	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
@@ -186,7 +186,7 @@ func TestLateCopyOfAStoredBodySetsNoExpiry(t *testing.T) {
 	})
 }
 
-// recorder keeps the arguments of SET.
+// recorder records the arguments of SET.
 type recorder struct{ sets [][]any }
 
 func (*recorder) DialHook(next redis.DialHook) redis.DialHook          { return next }
@@ -203,7 +203,7 @@ func (r *recorder) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Pro
 	}
 }
 
-func TestActsOnEventsWithLargeBodies(t *testing.T) {
+func TestOperationsWorkOnEventsWithLargeBodies(t *testing.T) {
 	t.Parallel()
 	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
 		ctx, y := redistest.Soon(t), newYard(t, client)
@@ -275,7 +275,7 @@ func TestCancelDeletesTheLargeBodyOfAScheduledEvent(t *testing.T) {
 	})
 }
 
-func TestLargeBodiesOfALaneAreHandedOutOneAfterTheOther(t *testing.T) {
+func TestLargeBodiesOfALaneArePublishedOneAfterTheOther(t *testing.T) {
 	t.Parallel()
 	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
 		ctx, y := redistest.Soon(t), newYard(t, client)

@@ -11,9 +11,9 @@ import (
 	"github.com/luatx/luatx/internal/test/redistest"
 )
 
-// A lease is the time of its end. Two leases must differ even if an event is given back and claimed again within one millisecond,
-// or if the server's clock goes back.
-func TestSettlementUnderAnEarlierLeaseChangesNothingWhateverTheClockSays(t *testing.T) {
+// TestSettlementUnderAnEarlierLeaseChangesNothing matters because a lease is the time of its end. Two leases must differ even
+// if an event is returned and claimed again within one millisecond, or if the server's clock goes back.
+func TestSettlementUnderAnEarlierLeaseChangesNothing(t *testing.T) {
 	t.Parallel()
 	server, client := redistest.Mini(t)
 	tr, ctx := newTransactor(t, client, onePartition), redistest.Soon(t)

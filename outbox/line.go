@@ -78,15 +78,15 @@ func (l line) encode() ([]byte, error) {
 func (l line) place(s *Store, slots map[int]bool) (int, error) {
 	switch {
 	case l.Slot != nil && l.Aggregate != "":
-		return 0, errors.New("it has a slot and an aggregate: leave one out")
+		return 0, errors.New("it has a slot and an aggregate; leave one out")
 	case l.Aggregate != "":
 		return s.Slot(l.Aggregate)
 	case l.Slot == nil:
 		return 0, errors.New("it has neither a slot nor an aggregate")
 	case !slots[*l.Slot]:
-		return 0, fmt.Errorf("no shard of this keyspace is in slot %d: name the aggregate instead", *l.Slot)
+		return 0, fmt.Errorf("this keyspace has no shard in slot %d; set the aggregate instead", *l.Slot)
 	case l.Tag != "" && slot.OfTag(l.Tag) != *l.Slot:
-		return 0, fmt.Errorf("the tag %q is not of slot %d", l.Tag, *l.Slot)
+		return 0, fmt.Errorf("the tag %q does not belong to slot %d", l.Tag, *l.Slot)
 	}
 	return *l.Slot, nil
 }
@@ -103,13 +103,13 @@ func (l line) event(most int) (shard.Imported, error) {
 	case l.Erased == "" && len(body) == 0:
 		return shard.Imported{}, errors.New("it has no body")
 	case l.Erased != "" && (len(body) > 0 || !isDigest(l.Erased)):
-		return shard.Imported{}, errors.New("erased is not the SHA-1 of a body that is not there")
+		return shard.Imported{}, errors.New("erased must be the SHA-1 of the missing body")
 	case len(l.Body) > 0 && len(l.Base64) > 0:
 		return shard.Imported{}, errors.New("it has two bodies")
 	case len(body) > most:
-		return shard.Imported{}, fmt.Errorf("its body has %d bytes, more than OutboxBytes, %d", len(body), most)
+		return shard.Imported{}, fmt.Errorf("the body has %d bytes; OutboxBytes allows %d", len(body), most)
 	case len(body) > 0 && (body[0] == '+' || body[0] == '=' || body[0] == '!'):
-		return shard.Imported{}, fmt.Errorf("its body begins with %q", body[0])
+		return shard.Imported{}, fmt.Errorf("the body begins with %q, which is no format of luatx", body[0])
 	case l.Attempts < 0:
 		return shard.Imported{}, fmt.Errorf("it has %d attempts", l.Attempts)
 	}

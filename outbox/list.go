@@ -15,7 +15,7 @@ import (
 )
 
 // ErrNotFound is returned for an event that a shard does not have, or no longer has.
-var ErrNotFound = errors.New("outbox: no such event")
+var ErrNotFound = errors.New("outbox: event not found")
 
 // ListOptions configure List. The zero value lists all events.
 type ListOptions struct {
@@ -64,7 +64,7 @@ func (s *Store) List(ctx context.Context, state State, opts ListOptions) iter.Se
 		of.Of, of.Only, find = "parked", "k", s.scripts.LastParked
 	default:
 		return func(yield func(Event, error) bool) {
-			yield(Event{}, fmt.Errorf("outbox: no state is called %q: use one of %v", state, States()))
+			yield(Event{}, fmt.Errorf("outbox: the state %q does not exist; use one of %v", state, States()))
 		}
 	}
 	return func(yield func(Event, error) bool) {
@@ -186,7 +186,7 @@ const maxPending = 10_000
 // so a relay may publish the events at any time. If a body cannot be decoded, Message is nil.
 func (s *Store) FindPending(ctx context.Context, limit int) ([]Event, error) {
 	if limit < 1 || limit > maxPending {
-		return nil, fmt.Errorf("outbox: FindPending of %d events: use 1 to %d", limit, maxPending)
+		return nil, fmt.Errorf("outbox: find pending: the limit is %d; use 1 to %d", limit, maxPending)
 	}
 	var shards []shard.Edge
 	err := s.chunks(nil, func(slots []int) error {

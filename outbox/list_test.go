@@ -28,8 +28,7 @@ func listed(t testing.TB, events iter.Seq2[outbox.Event, error]) []string {
 	return list
 }
 
-// TestListStates tests that each event is listed only in its state, with everything that is known about it.
-func TestListStates(t *testing.T) {
+func TestEachEventIsListedOnlyInItsStateWithAllDetails(t *testing.T) {
 	t.Parallel()
 	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
 		y := newYard(t, client)
@@ -106,8 +105,7 @@ func TestListStates(t *testing.T) {
 	})
 }
 
-// TestPages tests that a listing of many pages yields each event once, in order, while listed events are removed.
-func TestPages(t *testing.T) {
+func TestListYieldsEachEventOnceWhileEventsAreRemoved(t *testing.T) {
 	t.Parallel()
 	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
 		y := newYard(t, client)
@@ -140,8 +138,8 @@ func TestPages(t *testing.T) {
 	})
 }
 
-// TestFindPending tests that only due events are returned, those of all shards ordered by time, without orphans.
-func TestFindPending(t *testing.T) {
+// TestFindPendingReturnsOnlyDueEventsByTime reads several shards and skips orphans.
+func TestFindPendingReturnsOnlyDueEventsByTime(t *testing.T) {
 	t.Parallel()
 	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
 		tr := newTransactor(t, client)
@@ -184,8 +182,7 @@ func TestFindPending(t *testing.T) {
 	})
 }
 
-// TestOldest tests that the age of due events is measured by the server's clock.
-func TestOldest(t *testing.T) {
+func TestAgeOfDueEventsIsMeasuredByTheServersClock(t *testing.T) {
 	t.Parallel()
 	server, client := redistest.Mini(t)
 	tr := newTransactor(t, client)
@@ -210,8 +207,8 @@ func TestOldest(t *testing.T) {
 	want(2 * time.Minute) // the leases have expired
 }
 
-// TestOwnTags tests that shards are found among all slots by sums, listings and operations.
-func TestOwnTags(t *testing.T) {
+// TestStoreFindsShardsOfOwnTags checks sums, listings and operations.
+func TestStoreFindsShardsOfOwnTags(t *testing.T) {
 	t.Parallel()
 	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
 		if testing.Short() {
@@ -254,8 +251,7 @@ func TestOwnTags(t *testing.T) {
 	})
 }
 
-// TestStorageErrors tests that a failure of the server is a typed error with the operation and the slot.
-func TestStorageErrors(t *testing.T) {
+func TestServerFailureIsAStorageErrorWithOperationAndSlot(t *testing.T) {
 	t.Parallel()
 	client := redistest.Shared(t).Client(t)
 	y := newYard(t, client)

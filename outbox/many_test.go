@@ -45,10 +45,9 @@ func parkMany(t testing.TB, tr *luatx.Transactor, n int, typ string) {
 	}
 }
 
-// TestManyParked tests that many parked events are re-armed until too many park again: the operation stops at the class that
-// parks again, a canary of that class prevents the rest, and all events are published after the cause is fixed. The audit records
-// each operation.
-func TestManyParked(t *testing.T) {
+// TestRearmAllOfManyStopsAtTheClassThatParksAgain also checks that a canary of that class prevents the rest, that all events
+// are published after the cause is fixed, and that the audit records each operation.
+func TestRearmAllOfManyStopsAtTheClassThatParksAgain(t *testing.T) {
 	t.Parallel()
 	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
 		n, rate := 20_000, 50_000.0

@@ -43,7 +43,7 @@ func Middleware(cfg Config) message.Middleware {
 				return nil, misplaced(ctx)
 			}
 			if mark.In(ctx, mark.Outbox) {
-				return nil, errors.New("outbox: outbox.Middleware inside outbox.Middleware: leave one out")
+				return nil, errors.New("outbox: outbox.Middleware inside outbox.Middleware; leave one out")
 			}
 			outputs, err := next(mark.With(ctx, mark.Outbox), msg)
 			if err != nil {
@@ -62,9 +62,9 @@ func Middleware(cfg Config) message.Middleware {
 // misplaced returns the error for a missing transaction.
 func misplaced(ctx context.Context) error {
 	if _, ok := luatx.PipelineFromContext(ctx); ok {
-		return errors.New("outbox: outbox.Middleware inside pipeline.Middleware: replace outbox.Middleware by pipeline.Outbox, or pipeline.Middleware by luatx.Middleware")
+		return errors.New("outbox: outbox.Middleware inside pipeline.Middleware; replace outbox.Middleware by pipeline.Outbox, or pipeline.Middleware by luatx.Middleware")
 	}
-	return errors.New("outbox: no transaction in context: put luatx.Middleware before outbox.Middleware")
+	return errors.New("outbox: no transaction in context; put luatx.Middleware before outbox.Middleware")
 }
 
 func (cfg Config) emit(ctx context.Context, tx *luatx.Tx, output *message.Message) error {

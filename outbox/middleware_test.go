@@ -34,8 +34,7 @@ func ids(t testing.TB, namespace, handler string, msg *message.Message) []string
 	return ids
 }
 
-// TestDerivedIDs tests that only a replay of a message creates the same events.
-func TestDerivedIDs(t *testing.T) {
+func TestOnlyAReplayOfAMessageCreatesTheSameEventIDs(t *testing.T) {
 	t.Parallel()
 	first := ids(t, "shop", "bill", order("1"))
 	if again := ids(t, "shop", "bill", order("1")); !slices.Equal(first, again) {
@@ -61,9 +60,9 @@ func TestDerivedIDs(t *testing.T) {
 	}
 }
 
-// TestEvents tests that outputs are not passed on, and become events with their ids, their destinations and otherwise unchanged
-// content. A failed run leaves no events, and does not change the ids of the next run.
-func TestEvents(t *testing.T) {
+// TestOutputsBecomeEventsAndAreNotPassedOn also checks that a failed run leaves no events and does not change the ids of the
+// next run.
+func TestOutputsBecomeEventsAndAreNotPassedOn(t *testing.T) {
 	t.Parallel()
 	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
 		ctx, tr := redistest.Soon(t), newTransactor(t, client)
@@ -120,8 +119,8 @@ func TestEvents(t *testing.T) {
 	})
 }
 
-// TestOutputsThatCannotBeEvents tests that an invalid output prevents the commit, and that the error names it.
-func TestOutputsThatCannotBeEvents(t *testing.T) {
+// TestInvalidOutputPreventsTheCommit also checks that the error names the output.
+func TestInvalidOutputPreventsTheCommit(t *testing.T) {
 	t.Parallel()
 	_, client := redistest.Mini(t)
 	nowhere := errors.New("nowhere to go")

@@ -31,7 +31,7 @@ func (m *model) commit(rt *rapid.T) {
 		case 1:
 			e.At = time.UnixMilli(1)
 		case 2:
-			if len(known) > 0 { // a known id
+			if len(known) > 0 { // an id that the outbox has
 				e.ID = rapid.SampledFrom(known).Draw(rt, "again")
 				e.Body = []byte(m.events[e.ID].body)
 			}

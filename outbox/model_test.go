@@ -23,7 +23,8 @@ const (
 	modelBytes                                       = 900
 )
 
-// modelled is an event of the model. Time stands still: an event is either due, or not due before the end of the test.
+// modelled is an event of the model. The clock does not move: an event is either due, or not due before the end of the
+// test.
 type modelled struct {
 	body     string
 	given    bool   // the id was given; otherwise it is derived
@@ -61,9 +62,9 @@ type model struct {
 	made      int
 }
 
-// TestModel performs random steps on the server and on a model, and compares the whole shard with the model after each step.
-// Pending, leased, waiting, sent and parked events add up to the committed ones.
-func TestModel(t *testing.T) {
+// TestRandomStepsKeepServerAndModelEqual compares the whole shard with the model after each step. Pending, leased, waiting,
+// sent and parked events add up to the committed ones.
+func TestRandomStepsKeepServerAndModelEqual(t *testing.T) {
 	t.Parallel()
 	rounds := 1
 	if os.Getenv("LUATX_VERIFY") != "" {

@@ -44,12 +44,12 @@ func (o RearmOptions) withDefaults() RearmOptions {
 func (o RearmOptions) Validate() error {
 	switch {
 	case o.Limit < 0 || o.Canary < 0 || o.CanaryWait < 0 || o.Rate < 0:
-		return fmt.Errorf("outbox: RearmOptions.Limit %d, Canary %d, CanaryWait %v, Rate %v: use 0 for the default, or more",
+		return fmt.Errorf("outbox: RearmOptions.Limit is %d, Canary %d, CanaryWait %v and Rate %v; use 0 for the default, or more",
 			o.Limit, o.Canary, o.CanaryWait, o.Rate)
 	case o.Canary > maxCanary:
-		return fmt.Errorf("outbox: RearmOptions.Canary is %d: use at most %d", o.Canary, maxCanary)
+		return fmt.Errorf("outbox: RearmOptions.Canary is %d; use at most %d", o.Canary, maxCanary)
 	case strings.ContainsAny(o.Destination, "\r\n"):
-		return fmt.Errorf("outbox: RearmOptions.Destination %.80q: use one line", o.Destination)
+		return fmt.Errorf("outbox: RearmOptions.Destination is %.80q; use one line", o.Destination)
 	}
 	return nil
 }
@@ -117,7 +117,7 @@ func (s *Store) RearmAll(ctx context.Context, f Filter, opts RearmOptions) (Rear
 		g.cutoffs[edge.Slot] = edge.At
 		g.seen[edge.Slot] = shard.Place{Score: fmt.Sprint(edge.At.UnixMilli()), Member: behindAll}
 	}
-	c := campaign{ground: g, opts: opts}
+	c := bulk{ground: g, opts: opts}
 	err = c.run(ctx)
 	c.result.Operation = o.act.Operation
 	return c.result, err
@@ -126,7 +126,7 @@ func (s *Store) RearmAll(ctx context.Context, f Filter, opts RearmOptions) (Rear
 // behindAll sorts after every id of the same time.
 const behindAll = "\xff\xff\xff\xff"
 
-// parkedGround provides the parked events of a store to a campaign.
+// parkedGround provides the parked events of a store to a bulk operation.
 type parkedGround struct {
 	*operation
 

@@ -65,8 +65,7 @@ func publish(t testing.TB, tr *luatx.Transactor, to relay.Publisher, cfg relay.C
 	})
 }
 
-// TestFilter tests that listing and re-arming apply each field of a filter, and all of them together.
-func TestFilter(t *testing.T) {
+func TestListAndRearmApplyEachFieldOfAFilter(t *testing.T) {
 	t.Parallel()
 	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
 		y := newYard(t, client)
@@ -149,8 +148,7 @@ func sameFields(a, b string) bool {
 	return slices.Equal(x, y)
 }
 
-// TestCutoff tests that an operation ignores events that were parked after it began, or again.
-func TestCutoff(t *testing.T) {
+func TestRearmIgnoresEventsParkedAfterItBegan(t *testing.T) {
 	t.Parallel()
 	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
 		y := newYard(t, client)
@@ -176,9 +174,8 @@ func TestCutoff(t *testing.T) {
 	})
 }
 
-// TestPoisonIsNotRearmedForEver tests the same for a whole operation with a relay: an event that parks again at once is re-armed
-// once.
-func TestPoisonIsNotRearmedForEver(t *testing.T) {
+// TestEventThatParksAgainIsRearmedOnce runs a relay, which parks the event again at once.
+func TestEventThatParksAgainIsRearmedOnce(t *testing.T) {
 	t.Parallel()
 	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
 		y := newYard(t, client)
@@ -204,8 +201,7 @@ func TestPoisonIsNotRearmedForEver(t *testing.T) {
 	})
 }
 
-// TestAnotherDestination tests that a re-armed event is sent to the operator's destination, which is then forgotten.
-func TestAnotherDestination(t *testing.T) {
+func TestRearmedEventIsSentOnceToTheOperatorsDestination(t *testing.T) {
 	t.Parallel()
 	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
 		y := newYard(t, client)
@@ -231,8 +227,8 @@ func TestAnotherDestination(t *testing.T) {
 	})
 }
 
-// TestRearmKeepsOrder tests that parked events of a lane are published in order, even if they are re-armed in another order.
-func TestRearmKeepsOrder(t *testing.T) {
+// TestRearmedEventsOfALaneArePublishedInOrder re-arms them in another order.
+func TestRearmedEventsOfALaneArePublishedInOrder(t *testing.T) {
 	t.Parallel()
 	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
 		y := newYard(t, client)
@@ -262,8 +258,7 @@ func TestRearmKeepsOrder(t *testing.T) {
 	})
 }
 
-// TestRearmIntoFullOutbox tests that re-arming never exceeds the capacity of a shard.
-func TestRearmIntoFullOutbox(t *testing.T) {
+func TestRearmNeverExceedsTheCapacityOfAShard(t *testing.T) {
 	t.Parallel()
 	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
 		y := newYard(t, client, func(c *luatx.Config) { c.OutboxCapacity = 5 })

@@ -37,7 +37,7 @@ type ReplayResult struct {
 // see As.
 func (s *Store) Replay(ctx context.Context, since time.Time, f Filter, opts ReplayOptions) (ReplayResult, error) {
 	if opts.Limit < 0 || opts.Rate < 0 {
-		return ReplayResult{}, fmt.Errorf("outbox: ReplayOptions.Limit %d, Rate %v: use 0 for the default, or more", opts.Limit, opts.Rate)
+		return ReplayResult{}, fmt.Errorf("outbox: ReplayOptions.Limit is %d and Rate %v; use 0 for the default, or more", opts.Limit, opts.Rate)
 	}
 	why := "since " + since.UTC().Format(time.RFC3339) + ": " + f.String()
 	o, err := s.begin(why[:min(len(why), maxReason)])
@@ -52,12 +52,12 @@ func (s *Store) Replay(ctx context.Context, since time.Time, f Filter, opts Repl
 	for _, edge := range edges {
 		g.cutoffs[edge.Slot] = edge.At
 	}
-	c := campaign{ground: g, opts: RearmOptions{Limit: opts.Limit, DryRun: opts.DryRun, Rate: opts.Rate, MaxParkedAgain: -1}}
+	c := bulk{ground: g, opts: RearmOptions{Limit: opts.Limit, DryRun: opts.DryRun, Rate: opts.Rate, MaxParkedAgain: -1}}
 	err = c.run(ctx)
 	return ReplayResult{o.act.Operation, c.result.Matched, c.result.Rearmed, c.result.Skipped, c.result.Stopped}, err
 }
 
-// sentGround provides the sent events of a store to a campaign. It does not poll their fate.
+// sentGround provides the sent events of a store to a bulk operation. It does not poll their fate.
 type sentGround struct {
 	*operation
 

@@ -101,7 +101,7 @@ func storageError(op string, slot int, err error) error {
 
 func checkSlot(n int) error {
 	if n < 0 || n >= slot.Count {
-		return fmt.Errorf("outbox: slot %d: use 0 to %d", n, slot.Count-1)
+		return fmt.Errorf("outbox: the slot is %d; use 0 to %d", n, slot.Count-1)
 	}
 	return nil
 }
@@ -133,7 +133,7 @@ const (
 	maxReason   = 1024
 )
 
-var errNobody = errors.New("outbox: nobody is named for the audit: use store.As(\"alice\")")
+var errNobody = errors.New("outbox: the audit has no operator; use store.As(\"alice\")")
 
 // operation is one operation of an operator, with any number of calls.
 type operation struct {
@@ -147,9 +147,9 @@ func (s *Store) begin(why string) (*operation, error) {
 	case s.operator == "":
 		return nil, errNobody
 	case len(s.operator) > maxOperator:
-		return nil, fmt.Errorf("outbox: the operator's name has %d bytes: use at most %d", len(s.operator), maxOperator)
+		return nil, fmt.Errorf("outbox: the operator's name has %d bytes; use at most %d", len(s.operator), maxOperator)
 	case len(why) > maxReason:
-		return nil, fmt.Errorf("outbox: the reason has %d bytes: use at most %d", len(why), maxReason)
+		return nil, fmt.Errorf("outbox: the reason has %d bytes; use at most %d", len(why), maxReason)
 	}
 	return &operation{s, shard.Act{Operation: rand.Text()[:16], Who: s.operator, Why: why}}, nil
 }

@@ -53,8 +53,7 @@ func wantCounts(t testing.TB, store *outbox.Store, want outbox.Counts) {
 	}
 }
 
-// TestCounts tests that the events of every shard are counted by state.
-func TestCounts(t *testing.T) {
+func TestCountsOfEveryShardAreByState(t *testing.T) {
 	t.Parallel()
 	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
 		tr := newTransactor(t, client)
@@ -86,9 +85,7 @@ func slotOf(t testing.TB, tr *luatx.Transactor, aggregate string) int {
 	return tr.Keyspace().Slots()[slices.Index(tr.Keyspace().Tags(), tag)]
 }
 
-// TestParkedPages tests that each parked event is listed once, over several pages and shards, with everything that is known about
-// it.
-func TestParkedPages(t *testing.T) {
+func TestParkedListsEachEventOnceOverPagesAndShards(t *testing.T) {
 	t.Parallel()
 	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
 		tr := newTransactor(t, client)
@@ -122,8 +119,7 @@ func TestParkedPages(t *testing.T) {
 	})
 }
 
-// TestParkedStopsEarly tests that no page is read after the reader has stopped.
-func TestParkedStopsEarly(t *testing.T) {
+func TestParkedReadsNoPageAfterItsReaderStops(t *testing.T) {
 	t.Parallel()
 	proxy := redistest.Proxy(t, redistest.Shared(t).Addr())
 	tr := newTransactor(t, redistest.Client(t, proxy.Addr()), onePartition)
@@ -151,9 +147,8 @@ func TestParkedStopsEarly(t *testing.T) {
 	}
 }
 
-// TestParkedErrors tests that an event that cannot be decoded does not hide the others, and that the listing ends with an error
-// if the server does not reply.
-func TestParkedErrors(t *testing.T) {
+// TestParkedSkipsAnEventThatCannotBeDecoded also checks that the listing ends with an error if the server does not reply.
+func TestParkedSkipsAnEventThatCannotBeDecoded(t *testing.T) {
 	t.Parallel()
 	proxy := redistest.Proxy(t, redistest.Shared(t).Addr())
 	client := redistest.Client(t, proxy.Addr(), func(o *redis.Options) { o.MaxRetries = -1 })
@@ -186,9 +181,9 @@ func TestParkedErrors(t *testing.T) {
 	}
 }
 
-// TestSentIDs tests that a sent id is remembered for the retention, to the millisecond: another event with the id is rejected,
-// and the same event is a duplicate.
-func TestSentIDs(t *testing.T) {
+// TestSentIDIsRememberedForTheRetention checks it to the millisecond: another event with the id is rejected, and the same event
+// is a duplicate.
+func TestSentIDIsRememberedForTheRetention(t *testing.T) {
 	t.Parallel()
 	server, client := redistest.Mini(t)
 	tr := newTransactor(t, client, onePartition, func(c *luatx.Config) { c.Retention = 1000 * time.Hour })
@@ -220,9 +215,9 @@ func TestSentIDs(t *testing.T) {
 	wantCounts(t, store, outbox.Counts{Pending: 1, Sent: 2})
 }
 
-// TestCapacity tests that a full outbox rejects a whole transaction, accepts one without events, and has room again after events
+// TestFullOutboxRejectsATransactionWithEvents also checks that it accepts one without events, and has room again after events
 // were sent or parked.
-func TestCapacity(t *testing.T) {
+func TestFullOutboxRejectsATransactionWithEvents(t *testing.T) {
 	t.Parallel()
 	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
 		tr := newTransactor(t, client, onePartition, func(c *luatx.Config) { c.OutboxCapacity = 3 })

@@ -39,7 +39,7 @@ func Outbox(cfg OutboxConfig) message.Middleware {
 	if cfg.StreamFor == nil {
 		cfg.StreamFor = func(*message.Message) (string, error) {
 			if cfg.Stream == "" {
-				return "", errors.New("pipeline: OutboxConfig.Stream is empty: name the stream that takes the events")
+				return "", errors.New("pipeline: OutboxConfig.Stream is empty; set the stream of the events")
 			}
 			return cfg.Stream, nil
 		}
@@ -50,14 +50,14 @@ func Outbox(cfg OutboxConfig) message.Middleware {
 	return message.NewMiddleware(func(next message.ProcessFunc) message.ProcessFunc {
 		return func(ctx context.Context, msg *message.Message) ([]*message.Message, error) {
 			if _, scripted := luatx.TxFromContext(ctx); scripted {
-				return nil, errors.New("pipeline: pipeline.Outbox inside luatx.Middleware: replace it by outbox.Middleware")
+				return nil, errors.New("pipeline: pipeline.Outbox inside luatx.Middleware; replace it by outbox.Middleware")
 			}
 			pipe, ok := luatx.PipelineFromContext(ctx)
 			if !ok {
-				return nil, errors.New("pipeline: no pipeline in context: put pipeline.Middleware before pipeline.Outbox")
+				return nil, errors.New("pipeline: no pipeline in context; put pipeline.Middleware before pipeline.Outbox")
 			}
 			if mark.In(ctx, mark.Outbox) {
-				return nil, errors.New("pipeline: pipeline.Outbox inside pipeline.Outbox: leave one out")
+				return nil, errors.New("pipeline: pipeline.Outbox inside pipeline.Outbox; leave one out")
 			}
 			stream, err := cfg.StreamFor(msg)
 			if err != nil {

@@ -28,7 +28,7 @@ func entries(t testing.TB, client redis.UniversalClient, key string) []redis.XMe
 	return list
 }
 
-func TestOutputsBecomeEntriesInOrderAndInTheHandlersExec(t *testing.T) {
+func TestOutputsBecomeEntriesInOrderInTheHandlersExec(t *testing.T) {
 	t.Parallel()
 	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
 		t.Run("JSON", func(t *testing.T) { testEntries(t, client, nil) })
@@ -85,7 +85,7 @@ func testEntries(t *testing.T, client redis.UniversalClient, marshal func(*messa
 	}
 }
 
-func TestInputNamesTheStreamBeforeHandlerRuns(t *testing.T) {
+func TestOutboxStreamIsChosenByTheInputBeforeTheHandlerRuns(t *testing.T) {
 	t.Parallel()
 	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
 		ctx, tag := redistest.Soon(t), redistest.Tag(t)
@@ -114,7 +114,7 @@ func TestInputNamesTheStreamBeforeHandlerRuns(t *testing.T) {
 	})
 }
 
-func TestMarshalFuncMakesTheFieldsOfAnEntry(t *testing.T) {
+func TestMarshalFuncReturnsTheFieldsOfAnEntry(t *testing.T) {
 	t.Parallel()
 	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
 		key, wrong := "{"+redistest.Tag(t)+"}:out", errors.New("wrong")
@@ -156,10 +156,10 @@ func TestOutboxRejectsWrongStackBeforeHandlerRuns(t *testing.T) {
 		mw   []message.Middleware
 		says string
 	}{
-		"no pipeline":      {[]message.Middleware{added}, "pipeline: no pipeline in context: put pipeline.Middleware before pipeline.Outbox"},
-		"no stream":        {pipelined(client, pipeline.OutboxConfig{}), "pipeline: OutboxConfig.Stream is empty: name the stream that takes the events"},
-		"inside a script":  {[]message.Middleware{luatx.Middleware(tr), added}, "pipeline: pipeline.Outbox inside luatx.Middleware: replace it by outbox.Middleware"},
-		"no transaction":   {[]message.Middleware{outbox.Middleware(outbox.Config{})}, "outbox: no transaction in context: put luatx.Middleware before outbox.Middleware"},
+		"no pipeline":      {[]message.Middleware{added}, "pipeline: no pipeline in context; put pipeline.Middleware before pipeline.Outbox"},
+		"no stream":        {pipelined(client, pipeline.OutboxConfig{}), "pipeline: OutboxConfig.Stream is empty; set the stream of the events"},
+		"inside a script":  {[]message.Middleware{luatx.Middleware(tr), added}, "pipeline: pipeline.Outbox inside luatx.Middleware; replace it by outbox.Middleware"},
+		"no transaction":   {[]message.Middleware{outbox.Middleware(outbox.Config{})}, "outbox: no transaction in context; put luatx.Middleware before outbox.Middleware"},
 		"pipeline instead": {[]message.Middleware{pipeline.Middleware(client), outbox.Middleware(outbox.Config{})}, "replace outbox.Middleware by pipeline.Outbox, or pipeline.Middleware by luatx.Middleware"},
 	} {
 		r := emitting(t, func(context.Context) ([]*message.Message, error) {

@@ -60,10 +60,10 @@ func (o overlap) wrap(next message.ProcessFunc) message.ProcessFunc {
 
 func (o overlap) placed(ctx context.Context) error {
 	if _, ok := luatx.PipelineFromContext(ctx); ok {
-		return errors.New("pipeline: pipeline.Overlap inside a transaction: put pipeline.Overlap before luatx.Middleware")
+		return errors.New("pipeline: pipeline.Overlap inside a transaction; put pipeline.Overlap before luatx.Middleware")
 	}
 	if mark.In(ctx, mark.SetNX) || mark.In(ctx, mark.Overlap) {
-		return errors.New("pipeline: pipeline.Overlap inside another inbox: leave one out")
+		return errors.New("pipeline: pipeline.Overlap inside another inbox; leave one out")
 	}
 	return nil
 }
@@ -73,6 +73,6 @@ func (o overlap) leave(ctx context.Context, key string) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), releaseTimeout)
 	defer cancel()
 	if err := o.client.SetNX(ctx, key, overlapToken, o.cfg.Retention).Err(); err != nil {
-		o.cfg.Logger.Error("pipeline: an applied message has no mark, and a process in pipeline mode would apply it again", "key", key, "error", err)
+		o.cfg.Logger.Error("pipeline: mark not written", "key", key, "error", err)
 	}
 }

@@ -49,7 +49,7 @@ func TestOverlapRunsHandlerOnceForDeliveriesToBothModes(t *testing.T) {
 	})
 }
 
-func TestOverlapLeavesNoMarkOfAFailureSoThatRedeliveryIsApplied(t *testing.T) {
+func TestOverlapLeavesNoMarkAfterAFailure(t *testing.T) {
 	t.Parallel()
 	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
 		tr, id, runs := rig.NewTransactor(t, client), redistest.Tag(t), 0
@@ -73,7 +73,7 @@ func TestOverlapLeavesNoMarkOfAFailureSoThatRedeliveryIsApplied(t *testing.T) {
 	})
 }
 
-func TestOverlapLeavesItsMarkThoughTheContextEndsBehindTheCommit(t *testing.T) {
+func TestOverlapWritesItsMarkEvenIfTheContextEndsAfterTheCommit(t *testing.T) {
 	t.Parallel()
 	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
 		tr, id := rig.NewTransactor(t, client), redistest.Tag(t)
@@ -96,7 +96,7 @@ func TestOverlapLeavesItsMarkThoughTheContextEndsBehindTheCommit(t *testing.T) {
 	})
 }
 
-func TestOverlapFailsWithoutLookupAndLogsAMarkThatItCannotLeave(t *testing.T) {
+func TestOverlapFailsIfLookupFailsAndLogsAMarkThatItCannotWrite(t *testing.T) {
 	t.Parallel()
 	var log bytes.Buffer
 	server := redistest.Shared(t)
@@ -116,7 +116,7 @@ func TestOverlapFailsWithoutLookupAndLogsAMarkThatItCannotLeave(t *testing.T) {
 		t.Errorf("applied without a mark: %v", err)
 	}
 	wantSettled(t, msg, true)
-	if text := log.String(); !strings.Contains(text, "no mark") || !strings.Contains(text, "inbox:/shop:"+id) {
+	if text := log.String(); !strings.Contains(text, "mark not written") || !strings.Contains(text, "inbox:/shop:"+id) {
 		t.Errorf("the log does not name the mark that is missing: %q", text)
 	}
 	msg = order(redistest.Tag(t))

@@ -39,10 +39,10 @@ func Middleware(client redis.UniversalClient) message.Middleware {
 	return message.NewMiddleware(func(next message.ProcessFunc) message.ProcessFunc {
 		return func(ctx context.Context, msg *message.Message) ([]*message.Message, error) {
 			if _, ok := luatx.PipelineFromContext(ctx); ok {
-				return nil, fmt.Errorf("%w: pipeline.Middleware inside another transaction: leave one out", luatx.ErrNested)
+				return nil, fmt.Errorf("%w: pipeline.Middleware inside another transaction; leave one out", luatx.ErrNested)
 			}
 			if mark.In(ctx, mark.Overlap) {
-				return nil, errors.New("pipeline: pipeline.Middleware inside pipeline.Overlap: replace pipeline.Overlap by pipeline.SetNX")
+				return nil, errors.New("pipeline: pipeline.Middleware inside pipeline.Overlap; replace pipeline.Overlap by pipeline.SetNX")
 			}
 			pipe := client.TxPipeline()
 			outputs, err := next(luatx.ContextWithPipeline(ctx, pipe), msg)

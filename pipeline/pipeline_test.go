@@ -35,7 +35,7 @@ func names(commands [][]string) []string {
 	return names
 }
 
-func TestCommandsTravelInOneExecAfterHandlerAndNoneOfOneThatFails(t *testing.T) {
+func TestCommandsAreSentInOneExecAfterTheHandlerSucceeds(t *testing.T) {
 	t.Parallel()
 	run := func(t *testing.T, proxied, direct redis.UniversalClient, seen func() [][]string) {
 		tag, wrong := "{"+redistest.Tag(t)+"}:", errors.New("wrong")
@@ -91,7 +91,7 @@ func TestCommandsTravelInOneExecAfterHandlerAndNoneOfOneThatFails(t *testing.T) 
 	})
 }
 
-func TestCommandThatFailsInExecIsAnErrorAndOthersTakeEffect(t *testing.T) {
+func TestFailedCommandInExecIsAnErrorAndOthersTakeEffect(t *testing.T) {
 	t.Parallel()
 	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
 		tag := "{" + redistest.Tag(t) + "}:"
@@ -146,9 +146,8 @@ func TestCommandThatFailsInExecIsAnErrorAndOthersTakeEffect(t *testing.T) {
 	})
 }
 
-// TestPipelineUnanswered tests the documented gap: if the reply to EXEC is lost, the message was applied but fails, its mark is
-// removed, and its redelivery applies it again.
-func TestPipelineUnanswered(t *testing.T) {
+// TestRedeliveryAppliesAMessageAgainIfTheReplyOfExecIsLost shows the documented gap of pipeline mode.
+func TestRedeliveryAppliesAMessageAgainIfTheReplyOfExecIsLost(t *testing.T) {
 	t.Parallel()
 	ctx, server, n := redistest.Soon(t), redistest.Shared(t), redistest.Tag(t)
 	direct := server.Client(t)
@@ -174,7 +173,7 @@ func TestPipelineUnanswered(t *testing.T) {
 	}
 }
 
-func TestPipelineRefusesTwoSlots(t *testing.T) {
+func TestPipelineRejectsKeysOfTwoSlots(t *testing.T) {
 	t.Parallel()
 	client, ctx := redistest.SharedCluster(t).Client(t), redistest.Soon(t)
 	tag := redistest.Tag(t)
@@ -191,7 +190,7 @@ func TestPipelineRefusesTwoSlots(t *testing.T) {
 	}
 }
 
-func TestPipelineInsidePipelineIsNested(t *testing.T) {
+func TestPipelineInsidePipelineReturnsErrNested(t *testing.T) {
 	t.Parallel()
 	_, client := redistest.Mini(t)
 	mw := message.Chain(pipeline.Middleware(client), pipeline.Middleware(client))

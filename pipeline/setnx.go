@@ -69,13 +69,13 @@ type setNX struct {
 func (s setNX) wrap(next message.ProcessFunc) message.ProcessFunc {
 	return func(ctx context.Context, msg *message.Message) ([]*message.Message, error) {
 		if _, ok := luatx.PipelineFromContext(ctx); ok {
-			return nil, errors.New("pipeline: pipeline.SetNX inside a transaction: put pipeline.SetNX before pipeline.Middleware, or use inbox.Middleware inside luatx.Middleware")
+			return nil, errors.New("pipeline: pipeline.SetNX inside a transaction; put pipeline.SetNX before pipeline.Middleware, or use inbox.Middleware inside luatx.Middleware")
 		}
 		if mark.In(ctx, mark.Overlap) {
-			return nil, errors.New("pipeline: pipeline.SetNX inside pipeline.Overlap: leave one out")
+			return nil, errors.New("pipeline: pipeline.SetNX inside pipeline.Overlap; leave one out")
 		}
 		if mark.In(ctx, mark.SetNX) {
-			return nil, errors.New("pipeline: pipeline.SetNX inside pipeline.SetNX would take every message for a duplicate: leave one out")
+			return nil, errors.New("pipeline: pipeline.SetNX inside pipeline.SetNX treats every message as a duplicate; leave one out")
 		}
 		id, err := identity.Of(s.cfg.MessageID, msg)
 		if err != nil {
@@ -121,6 +121,6 @@ func (s setNX) removeMark(ctx context.Context, key, token string) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), releaseTimeout)
 	defer cancel()
 	if err := s.release.Run(ctx, s.client, []string{key}, token).Err(); err != nil {
-		s.cfg.Logger.Error("pipeline: the mark of a failed message may stay until it expires, and the redelivery would count as a duplicate", "key", key, "error", err)
+		s.cfg.Logger.Error("pipeline: mark not removed", "key", key, "error", err)
 	}
 }

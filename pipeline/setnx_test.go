@@ -57,7 +57,7 @@ func TestSetNXAppliesOnceAndMarkLivesForRetention(t *testing.T) {
 	})
 }
 
-func TestSetNXTakesMarkBackIfHandlerFailsThoughItsContextHasEnded(t *testing.T) {
+func TestSetNXRemovesMarkOfFailedHandlerEvenAfterItsContextHasEnded(t *testing.T) {
 	t.Parallel()
 	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
 		for name, fail := range map[string]func(cancel func()) error{
@@ -95,7 +95,7 @@ func TestSetNXTakesMarkBackIfHandlerFailsThoughItsContextHasEnded(t *testing.T) 
 	})
 }
 
-func TestSetNXLeavesMarkThatAnotherDeliverySetAfterItsOwnExpired(t *testing.T) {
+func TestSetNXKeepsMarkThatAnotherDeliverySetAfterItsOwnExpired(t *testing.T) {
 	t.Parallel()
 	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
 		ctx, id := redistest.Soon(t), redistest.Tag(t)
@@ -112,7 +112,7 @@ func TestSetNXLeavesMarkThatAnotherDeliverySetAfterItsOwnExpired(t *testing.T) {
 	})
 }
 
-func TestSetNXWithLostReplyMakesNoDuplicateOfItsOwnMessage(t *testing.T) {
+func TestSetNXWithLostReplyDoesNotTreatItsOwnMessageAsADuplicate(t *testing.T) {
 	t.Parallel()
 	server := redistest.Shared(t)
 	direct := server.Client(t)
@@ -158,7 +158,7 @@ func TestSetNXWithLostReplyMakesNoDuplicateOfItsOwnMessage(t *testing.T) {
 	}
 }
 
-func TestSetNXReportsServerThatIsGoneAndMessageWithoutIdentity(t *testing.T) {
+func TestSetNXFailsWithoutServerOrMessageIdentity(t *testing.T) {
 	t.Parallel()
 	var log bytes.Buffer
 	cfg := pipeline.SetNXConfig{Logger: slog.New(slog.NewTextHandler(&log, nil))}
@@ -181,7 +181,7 @@ func TestSetNXReportsServerThatIsGoneAndMessageWithoutIdentity(t *testing.T) {
 	if _, err := r.Process(ctx, order(id)); !errors.Is(err, errHandler) {
 		t.Errorf("a handler whose mark cannot be taken back: %v", err)
 	}
-	if text := log.String(); !strings.Contains(text, "may stay until it expires") || !strings.Contains(text, "inbox:/shop:"+id) {
+	if text := log.String(); !strings.Contains(text, "mark not removed") || !strings.Contains(text, "inbox:/shop:"+id) {
 		t.Errorf("the log does not name the mark that stays: %q", text)
 	}
 	msg := order(redistest.Tag(t))

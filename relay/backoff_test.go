@@ -12,7 +12,7 @@ import (
 	"github.com/luatx/luatx/internal/test/redistest"
 )
 
-// TestBackoffDoublesUpToItsCap fails an event again and again, with the jitter at both of its ends and in the middle.
+// TestBackoffDoublesUpToItsCap fails an event repeatedly, with the jitter at its minimum, its maximum and in the middle.
 func TestBackoffDoublesUpToItsCap(t *testing.T) {
 	t.Parallel()
 	how := shard.Settling{Attempts: 1000, Base: 100 * time.Millisecond, Cap: 1500 * time.Millisecond, Retention: time.Hour}

@@ -14,14 +14,15 @@ import (
 	"github.com/luatx/luatx/internal/shard"
 )
 
-// Barrier keeps events from being published before replicas have what was committed: a failover that loses a commit
-// then never leaves an event without one behind it. While too few replicas answer nothing is published; events wait,
-// at the cost of no attempt.
+// Barrier delays the publishing of an event until replicas have the commit that created it. A failover that loses the
+// commit then cannot leave a published event behind. If too few replicas confirm the commit, the relay publishes nothing.
+// The events wait, and no attempt counts.
 type Barrier struct {
-	// Replicas is how many replicas must have a commit before its events are published. Defaults to 0: none.
+	// Replicas is the number of replicas that must have a commit before the relay publishes its events. Defaults to 0: no
+	// barrier.
 	Replicas int
-	// Timeout bounds one wait for them (WAIT). Defaults to 1 second, or a third of the lease if that is less; at most
-	// that, and less than the client's ReadTimeout.
+	// Timeout is the longest time that one WAIT may take. Defaults to 1 second, or to a third of the lease if that is less. It
+	// must be at least 1 ms, at most a third of the lease, and less than the client's ReadTimeout.
 	Timeout time.Duration
 }
 
@@ -48,7 +49,7 @@ func (b Barrier) script() eval.Durability {
 	return eval.Durability{Replicas: b.Replicas, Timeout: b.Timeout}
 }
 
-// barrier is a Barrier and whether it holds events back.
+// barrier is the state of a Barrier: until when it holds events back, and how often in a row the replicas were not reached.
 type barrier struct {
 	eval.Durability
 	log *slog.Logger
@@ -59,8 +60,8 @@ type barrier struct {
 	until time.Time
 }
 
-// note says whether the replicas were reached, and returns how long events are to wait where they were not. One line
-// of the log tells of the beginning of an outage, and one of its end.
+// note records whether enough replicas confirmed a commit. If not, it returns how long events must wait. It logs the
+// beginning and the end of each outage once.
 func (b *barrier) note(reached bool) time.Duration {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -81,7 +82,7 @@ func (b *barrier) note(reached bool) time.Duration {
 	return pause
 }
 
-// left is how long nothing is to be published.
+// left returns how long the relay must not publish anything.
 func (b *barrier) left() time.Duration {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -91,10 +92,10 @@ func (b *barrier) left() time.Duration {
 	return time.Until(b.until)
 }
 
-// barrierAtOnce is how many shards a batch waits for at a time.
+// barrierAtOnce is the number of shards for which one batch waits at a time.
 const barrierAtOnce = 8
 
-// letThrough reports whether the events of a claim may be published; else it gives them back.
+// letThrough reports whether the relay may publish the events of a claim. Otherwise, it has given them back.
 func (r *Relay) letThrough(ctx context.Context, claim shard.Claim, slot int, events []leased) bool {
 	if !r.barrier.On() || len(events) == 0 {
 		return true
@@ -110,8 +111,8 @@ func (r *Relay) letThrough(ctx context.Context, claim shard.Claim, slot int, eve
 	return true
 }
 
-// replicated returns those of the events that may be published: this relay still holds them, and replicas have their
-// commits. What replicas lack is given back.
+// replicated returns the events that the relay may publish: it still holds their leases, and enough replicas have their
+// commits. It gives back the events that replicas lack.
 func (r *Relay) replicated(ctx context.Context, events []leased) []leased {
 	if !r.barrier.On() {
 		return events
@@ -147,8 +148,8 @@ func (r *Relay) replicated(ctx context.Context, events []leased) []leased {
 	return left
 }
 
-// awaitReplicas waits for the replicas of one shard, and tells which of its events may be published; none: nil. It gives the
-// events their new lease.
+// awaitReplicas waits for the replicas of one shard. It returns for each event whether it may be published, or nil if none
+// may. It renews the leases of the events that the relay still holds.
 func (r *Relay) awaitReplicas(ctx context.Context, slot int, events []leased) []bool {
 	asked, cancel := context.WithTimeout(ctx, r.cfg.Lease*2/3)
 	defer cancel()
@@ -163,7 +164,7 @@ func (r *Relay) awaitReplicas(ctx context.Context, slot int, events []leased) []
 			r.cfg.Logger.Error("relay: cannot learn whether replicas have what was committed; its events wait for their lease to end", "slot", slot, "error", err)
 		}
 		return nil
-	case !slices.Contains(extended.Held, true): // nothing was written, and nothing waited for
+	case !slices.Contains(extended.Held, true): // the script wrote nothing and did not wait
 		return nil
 	}
 	moved := 0
@@ -183,7 +184,7 @@ func (r *Relay) awaitReplicas(ctx context.Context, slot int, events []leased) []
 	return extended.Held
 }
 
-// holdBack gives events back that replicas may not have.
+// holdBack gives back events whose commits too few replicas have.
 func (r *Relay) holdBack(ctx context.Context, slot int, events []leased) {
 	pause := r.barrier.note(false)
 	back := make([]shard.Settlement, len(events))

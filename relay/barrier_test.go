@@ -19,8 +19,8 @@ import (
 	"github.com/luatx/luatx/relay"
 )
 
-// TestBarrier holds that nothing is published while a replica lacks what was committed, whichever way an event would
-// go out; that waiting costs no attempt and one line of the log; and that all goes out when the replica is back.
+// TestBarrier checks that no event is published while a replica lacks its commit, neither inline nor cold; that no attempt
+// counts meanwhile and one line is logged; and that all events are published when the replica is back.
 func TestBarrier(t *testing.T) {
 	t.Parallel()
 	for name, cfg := range map[string]relay.Config{"inline": {}, "cold": {NoInline: true}} {
@@ -60,7 +60,7 @@ func TestBarrier(t *testing.T) {
 	}
 }
 
-// gate is a Publisher that begins to publish one event and goes on when it is opened.
+// gate is a Publisher that starts to publish one event and continues when it is opened.
 type gate struct {
 	*sink
 	id            string
@@ -75,7 +75,7 @@ func (g *gate) Publish(ctx context.Context, events []*message.RawMessage) []erro
 	return g.sink.Publish(ctx, events)
 }
 
-// The settlement of an event takes the next of its lane along, which no claim has waited for.
+// TestBarrierHoldsBackTheNextOfALane checks the event that a settlement leases next, for which no claim has waited.
 func TestBarrierHoldsBackTheNextOfALane(t *testing.T) {
 	t.Parallel()
 	master, replica := redistest.WithReplica(t, redistest.Own())
@@ -101,7 +101,7 @@ func TestBarrierHoldsBackTheNextOfALane(t *testing.T) {
 	redistest.Eventually(t, "the second event to be published", func() bool { return out.count("second") == 1 })
 }
 
-// having returns what was published whose id holds the text.
+// having returns the ids of the published events that contain the text.
 func (s *sink) having(text string) (ids []string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -113,8 +113,7 @@ func (s *sink) having(text string) (ids []string) {
 	return ids
 }
 
-// TestBarrierInAFailover holds that a failover loses nothing that was published: every event that went out is in the
-// replica that takes over.
+// TestBarrierInAFailover checks that a failover loses no published event: the replica that takes over has all of them.
 func TestBarrierInAFailover(t *testing.T) {
 	t.Parallel()
 	master, replica := redistest.WithReplica(t, redistest.Own())
@@ -131,7 +130,7 @@ func TestBarrierInAFailover(t *testing.T) {
 	commit(0, 50)
 	redistest.Eventually(t, "some to be published", func() bool { return out.count("e0") > 0 })
 	after := replica.Admin(t)
-	if err := after.Do(t.Context(), "REPLICAOF", "NO", "ONE").Err(); err != nil { // what is committed now is lost
+	if err := after.Do(t.Context(), "REPLICAOF", "NO", "ONE").Err(); err != nil { // later commits are lost
 		t.Fatal(err)
 	}
 	before := calls(t, master.Admin(t), "wait")
@@ -172,7 +171,7 @@ func has(t testing.TB, client *redis.Client, tr *luatx.Transactor, id string) bo
 	return false
 }
 
-// TestBarrierOfACluster holds the same for the node that a shard lives on.
+// TestBarrierOfACluster checks the same for the node of a shard.
 func TestBarrierOfACluster(t *testing.T) {
 	t.Parallel()
 	cluster := redistest.Cluster(t)

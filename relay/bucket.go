@@ -2,18 +2,18 @@ package relay
 
 import "time"
 
-// bucket is a token bucket. Its rate is in tokens a second; 0: there are always tokens. It begins full.
+// bucket is a token bucket with a rate in tokens per second. It is full at first. With a rate of 0 there is always a token.
 type bucket struct {
 	rate, burst float64
 	tokens      float64
-	at          time.Time // when tokens was so
+	at          time.Time // when tokens was computed
 }
 
 func newBucket(rate, burst float64) bucket {
 	return bucket{rate: rate, burst: burst, tokens: burst, at: time.Now()}
 }
 
-// almost one token is one: what a wait has earned is not exact.
+// almost is the part of a token that counts as a whole one, because the tokens gained by waiting are not exact.
 const almost = 1 - 1e-6
 
 func (b *bucket) refill(now time.Time) {
@@ -33,7 +33,7 @@ func (b *bucket) takeToken(now time.Time) bool {
 	return true
 }
 
-// wait is how long it is until there is a token.
+// wait returns how long it takes until there is a token.
 func (b *bucket) wait(now time.Time) time.Duration {
 	b.refill(now)
 	if b.rate == 0 || b.tokens >= almost {
@@ -42,7 +42,7 @@ func (b *bucket) wait(now time.Time) time.Duration {
 	return time.Duration((1 - b.tokens) / b.rate * float64(time.Second))
 }
 
-// has is how many tokens there are.
+// has returns the number of tokens.
 func (b *bucket) has(now time.Time) int {
 	b.refill(now)
 	return int(b.tokens + 1 - almost)

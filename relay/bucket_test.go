@@ -5,14 +5,14 @@ import (
 	"time"
 )
 
-// TestBucket holds each answer of a bucket over time, each asked of a bucket of its own.
+// TestBucket checks each result of a bucket over time, with a new bucket for each.
 func TestBucket(t *testing.T) {
 	t.Parallel()
 	ms := func(n int) time.Duration { return time.Duration(n) * time.Millisecond }
 	for _, c := range []struct {
 		rate  float64
 		taken int           // of three tokens
-		after time.Duration // from then on
+		after time.Duration // time since then
 		has   int
 		wait  time.Duration
 		full  bool
@@ -59,7 +59,8 @@ func TestBucket(t *testing.T) {
 	}
 }
 
-// TestBucketTakesAlmostAToken holds that who has waited as long as he was told finds one, and that the rest is not owed.
+// TestBucketTakesAlmostAToken checks that there is a token after the time that wait returns, and that rounding leaves no
+// debt.
 func TestBucketTakesAlmostAToken(t *testing.T) {
 	t.Parallel()
 	b := newBucket(1, 1)

@@ -11,7 +11,7 @@ import (
 
 // ChannelConfig configures Channel. Its zero value works.
 type ChannelConfig struct {
-	// Wait bounds how long an event may take to be received and settled. Defaults to what is left of its lease.
+	// Wait bounds the time in which an event must be received and settled. Defaults to the rest of its lease.
 	Wait time.Duration
 }
 
@@ -21,11 +21,12 @@ var (
 	errReleased    = errors.New("relay: the event was released by who received it")
 )
 
-// Channel publishes to a Go channel, in the order of the batch. Each message has an acking, and its receiver must settle
-// it: Ack means sent; Nack is the answer of a Publisher, so that a plain error is refused, and Unavailable, Later and
-// message.Permanent mean what they say there; Release gives the event back. What was not received, or not settled, in time
-// is unavailable: an Ack or Nack that comes later returns false, and the event is published again. The channel is never
-// closed.
+// Channel returns a Publisher that sends events to a Go channel, in the order of the batch. The receiver must settle each
+// message. Ack means that the event is published. Nack passes on the error of a Publisher: a plain error is a failed
+// attempt, and Unavailable, Later and message.Permanent have their usual meaning. Release gives the event back.
+//
+// If an event is not received or not settled in time, its destination counts as unavailable. A later Ack or Nack returns
+// false, and the relay publishes the event again. Channel never closes the channel.
 func Channel(to chan<- *message.RawMessage, cfg ChannelConfig) Publisher {
 	return PublisherFunc(func(ctx context.Context, events []*message.RawMessage) []error {
 		errs := make([]error, len(events))
@@ -48,7 +49,7 @@ func Channel(to chan<- *message.RawMessage, cfg ChannelConfig) Publisher {
 			}
 			cancel()
 			offer.msg.Release()
-			for rest := i; rest < len(errs); rest++ { // a channel that is full is so for all of them
+			for rest := i; rest < len(errs); rest++ { // a full channel is full for the rest of the batch
 				errs[rest] = Unavailable(errNotReceived)
 			}
 			break
@@ -57,10 +58,10 @@ func Channel(to chan<- *message.RawMessage, cfg ChannelConfig) Publisher {
 	})
 }
 
-// offer is an event in a channel.
+// offer is an event that was sent to a channel.
 type offer struct {
 	msg    *message.RawMessage
-	answer chan error // holds the answer, once
+	answer chan error // receives one result
 }
 
 func newOffer(event *message.RawMessage) offer {
@@ -74,7 +75,7 @@ func newOffer(event *message.RawMessage) offer {
 	return o
 }
 
-// wait returns the answer; whoever settles the message first gives it.
+// wait returns the result of the receiver, or of its own Release when ctx ends first.
 func (o offer) wait(ctx context.Context) error {
 	select {
 	case err := <-o.answer:

@@ -17,7 +17,7 @@ import (
 
 var errNo = errors.New("no such customer")
 
-// TestChannelAnswers holds what each way to settle a message means.
+// TestChannelAnswers checks the result of each way to settle a message.
 func TestChannelAnswers(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -67,7 +67,7 @@ func TestChannelAnswers(t *testing.T) {
 	})
 }
 
-// TestChannelWait holds that nobody waits for longer than Wait, whatever the lease.
+// TestChannelWait checks that no event waits longer than Wait, whatever its lease.
 func TestChannelWait(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

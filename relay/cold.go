@@ -5,14 +5,15 @@ import (
 	"slices"
 	"time"
 
+	"github.com/luatx/luatx/internal/settle"
 	"github.com/luatx/luatx/internal/shard"
 )
 
-// maxRounds is how many settlements of one claim take along what follows in the lanes: then others of the slot have
-// their turn.
+// maxRounds is the number of settlements of one claim that may lease the events that follow in the lanes. After that, the
+// other events of the slot get their turn.
 const maxRounds = 64
 
-// publishCold claims and publishes what has become due.
+// publishCold claims and publishes events that are due.
 func (r *Relay) publishCold(ctx, work context.Context) {
 	for {
 		slot, ok := r.schedule.next(ctx)
@@ -23,9 +24,9 @@ func (r *Relay) publishCold(ctx, work context.Context) {
 	}
 }
 
-// claim takes one batch of a slot, publishes it, and gives the slot back: while this one is published another worker
-// takes the next, where there is more than a batch. What has been tried before is no such haste's: a poison event must
-// not take others along.
+// claim leases one batch of a slot, publishes it and releases the slot. If the batch is full, it releases the slot first,
+// so that another worker claims the next batch meanwhile. It does not if an event was tried before, because a poison event
+// must not affect the events of another claim.
 func (r *Relay) claim(ctx, work context.Context, slot int) {
 	taken := time.Now()
 	claim, again := r.claimSlot(ctx, slot)
@@ -47,7 +48,8 @@ func (r *Relay) claim(ctx, work context.Context, slot int) {
 	}
 }
 
-// claimSlot leases one batch of a slot, and returns when to look at it again; the zero time: when a commit or a sweep says so.
+// claimSlot leases one batch of a slot and returns when to visit the slot again. The zero time means when a commit or a
+// sweep schedules it.
 func (r *Relay) claimSlot(ctx context.Context, slot int) (claim shard.Claim, again time.Time) {
 	if wait := max(r.outage.left(), r.barrier.left()); wait > 0 {
 		return claim, time.Now().Add(wait)
@@ -68,6 +70,9 @@ func (r *Relay) claimSlot(ctx context.Context, slot int) (claim shard.Claim, aga
 	if claim.Parked > 0 {
 		r.cfg.Logger.Warn("relay: events parked: their attempts ended without an answer", "slot", slot, "events", claim.Parked)
 		r.counts.parked.Add(int64(claim.Parked))
+		for range claim.Parked {
+			r.counter.Add("", settle.Park, "crashed")
+		}
 		r.cfg.Observer.crashed(ctx, r.cfg.Logger, slot, claim.Parked)
 	}
 	if claim.Orphans > 0 {
@@ -79,8 +84,8 @@ func (r *Relay) claimSlot(ctx context.Context, slot int) (claim shard.Claim, aga
 	return claim, taken.Add(claim.Next)
 }
 
-// holdIn says for how long what follows in a lane is leased: nobody else need look for it, but when this relay stops, or
-// others of the slot have waited long enough.
+// holdIn returns a hold that leases the events following in a lane to this relay, until the relay stops or the other events
+// of the slot have waited long enough.
 func (r *Relay) holdIn(ctx context.Context) hold {
 	rounds := 0
 	return func() time.Duration {

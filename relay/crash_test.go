@@ -28,22 +28,22 @@ import (
 	"github.com/luatx/luatx/relay"
 )
 
-// envChild makes the test process a relay, as a child in JSON says.
+// envChild makes the test process a relay. Its value is a child as JSON.
 const envChild = "LUATX_RELAY_TEST_CHILD"
 
-// child is a relay in a process of its own. It publishes to a stream, from which the order of everything can be read.
+// child is a relay in a process of its own. It publishes to a stream that shows the order of all events.
 type child struct {
 	Addrs      []string // of the server with the events
 	Namespace  string
 	Partitions int
 	Broker     string // address of the server with the stream
 	Stream     string
-	Refuses    float64 // how many publishes fail at random
-	Poison     string  // the id of an event that is always refused
+	Refuses    float64 // share of publishes that fail at random
+	Poison     string  // the id of an event that always fails
 	Killer     string  // the id of an event that ends the process
 	Attempts   int
-	Takes      time.Duration // a publish, on average
-	Once       bool          // it publishes by Streams, so that a server that can adds each event once
+	Takes      time.Duration // average duration of a publish
+	Once       bool          // publishes by Streams, so that a server that supports it adds each event once
 }
 
 const childLease = time.Second
@@ -54,7 +54,7 @@ func (c child) transactor(client redis.UniversalClient) (*luatx.Transactor, erro
 	})
 }
 
-// down is a key of the broker: while it exists, the broker is out of reach.
+// down returns a key of the broker. While it exists, publishing fails as unavailable.
 func (c child) down() string { return c.Stream + ":down" }
 
 func childMain() error {
@@ -107,7 +107,7 @@ func (c child) publish(ctx context.Context, broker *redis.Client, events []*mess
 	for i, event := range events {
 		switch {
 		case event.ID() == c.Killer:
-			_, _ = pipe.Exec(ctx) // what came before has gone out
+			_, _ = pipe.Exec(ctx) // the events before it are published
 			os.Exit(1)
 		case event.ID() == c.Poison || rand.Float64() < c.Refuses:
 			errs[i] = errors.New("refused")
@@ -116,7 +116,7 @@ func (c child) publish(ctx context.Context, broker *redis.Client, events []*mess
 		}
 	}
 	_, _ = pipe.Exec(ctx)               // each command holds its error
-	<-time.After(rand.N(2*c.Takes + 1)) // to be killed in, with events published and not settled
+	<-time.After(rand.N(2*c.Takes + 1)) // time to be killed while events are published but not settled
 	for i, cmd := range added {
 		if cmd != nil {
 			errs[i] = relay.Unavailable(cmd.Err())
@@ -125,7 +125,7 @@ func (c child) publish(ctx context.Context, broker *redis.Client, events []*mess
 	return errs
 }
 
-// team is relays in processes of their own, of which one after the other dies.
+// team is a number of relays in processes of their own, which are killed one after another.
 type team struct {
 	t        *testing.T
 	env      string
@@ -166,7 +166,7 @@ func (c *team) end() {
 	c.children = nil
 }
 
-// killOne kills a relay in the midst of its work and puts another in its place.
+// killOne kills a relay while it works and starts another.
 func (c *team) killOne() {
 	i := rand.N(len(c.children))
 	_ = c.children[i].Process.Kill()
@@ -174,11 +174,11 @@ func (c *team) killOne() {
 	c.children[i] = c.start()
 }
 
-// feeder commits events: some plain, some ordered in lanes; an id is the lane and a number.
+// feeder commits events with and without ordering key. An id consists of the key and a number.
 type feeder struct {
 	tr    *luatx.Transactor
 	lanes int
-	next  []int // of each lane
+	next  []int // of each ordering key
 	plain int
 	sum   int
 }
@@ -208,19 +208,19 @@ func (f *feeder) feed(ctx context.Context) error {
 	return err
 }
 
-// bodyOf is the event of an id; its data is that id again.
+// bodyOf returns the event with an id, which is also its data.
 func bodyOf(id string) []byte {
 	return fmt.Appendf(nil, `{"specversion":"1.0","id":%q,"source":"/s","type":"t","data":%q}`, id, id)
 }
 
-// published reads the stream: the ids in the order of their first publication, and how many came again.
+// published reads the stream. It returns the ids in the order of their first publication, and the number of duplicates.
 func published(t *testing.T, broker *redis.Client, stream string) (first []string, again int) {
 	t.Helper()
 	seen := make(map[string]bool)
 	for at := "-"; ; {
 		entries, err := broker.XRangeN(redistest.Soon(t), stream, at, "+", 10_000).Result()
 		redistest.Must(t, err)
-		if len(entries) > 0 && entries[0].ID == at { // a range without its first one needs 6.2
+		if len(entries) > 0 && entries[0].ID == at { // a range without its first entry needs Redis 6.2
 			entries = entries[1:]
 		}
 		for _, entry := range entries {
@@ -242,7 +242,7 @@ func published(t *testing.T, broker *redis.Client, stream string) (first []strin
 	}
 }
 
-// wantAll wants every event published, none that was not committed, and each lane in order.
+// wantAll fails the test unless every event is published, no other event is, and each ordering key is in order.
 func (f *feeder) wantAll(t *testing.T, ids []string) {
 	t.Helper()
 	if len(ids) != f.sum {
@@ -261,9 +261,9 @@ func (f *feeder) wantAll(t *testing.T, ids []string) {
 	}
 }
 
-// TestKilledRelays holds that relays that are killed all the time lose nothing: every event is published, under its id,
-// ordered ones in order; an outage of the broker costs no attempt, though it lasts for longer than all attempts would;
-// and nothing is left behind.
+// TestKilledRelays checks that relays that are killed all the time lose nothing. Every event is published under its id,
+// ordered ones in order. An outage of the broker costs no attempt, even if it lasts longer than all attempts would. No
+// state is left behind.
 func TestKilledRelays(t *testing.T) {
 	t.Parallel()
 	run := func(t *testing.T, client redis.UniversalClient, addrs []string, plan plan) {
@@ -311,7 +311,7 @@ func TestKilledRelays(t *testing.T) {
 	})
 }
 
-// plan is what happens: a kill every half second, events all the while, and two outages of the broker.
+// plan is the course of a test: kills, events all the while, and two outages of the broker.
 type plan struct {
 	events, lanes, kills int
 	down                 time.Duration
@@ -322,7 +322,7 @@ func (p plan) run(t *testing.T, f *feeder, crew *team, broker *redis.Client, dow
 	ctx := t.Context()
 	var killed atomic.Int64
 	var feeding sync.WaitGroup
-	feeding.Go(func() { // as many as belong to the kills so far
+	feeding.Go(func() { // in step with the kills
 		for f.sum < p.events && ctx.Err() == nil {
 			if f.sum >= p.events*int(killed.Load()+1)/p.kills {
 				<-time.After(time.Millisecond)
@@ -360,7 +360,7 @@ func waitFor(t *testing.T, patience time.Duration, what string, condition func()
 	}
 }
 
-// wantClean wants nothing left of so many events that are sent but their ids, and exact counts.
+// wantClean fails the test unless the given number of sent events left nothing but their ids, and the counts are exact.
 func wantClean(t *testing.T, client redis.UniversalClient, tr *luatx.Transactor, sum int) {
 	t.Helper()
 	total := make(map[string]int)
@@ -382,9 +382,9 @@ func wantClean(t *testing.T, client redis.UniversalClient, tr *luatx.Transactor,
 	}
 }
 
-// TestPoison holds that an event that is always refused, and one that ends the process of its relay, are parked when
-// their attempts are used up, that those beside them are published all the same, and that both go out when they were
-// re-armed, to a publisher that bears them.
+// TestPoison checks two events, one that always fails and one that crashes the process of its relay. Both are parked when
+// their attempts are used up, other events are published, and both are published after a re-arm if the publisher accepts
+// them.
 func TestPoison(t *testing.T) {
 	t.Parallel()
 	client, broker := redistest.Shared(t).Client(t), redistest.Single(t, redistest.Own())
@@ -419,7 +419,7 @@ func TestPoison(t *testing.T) {
 		if got := p.Class + " " + p.Error; !strings.HasPrefix(got, why[p.ID]) || p.Attempts != c.Attempts || p.Message.ID() != p.ID {
 			t.Errorf("parked: %+v", p)
 		}
-		if len(p.History) == 0 || p.History[0].Attempt != c.Attempts || p.History[0].Text != p.Error { // who dies tells of no attempt
+		if len(p.History) == 0 || p.History[0].Attempt != c.Attempts || p.History[0].Text != p.Error { // a crashed process records no attempt
 			t.Errorf("%s has the history %+v", p.ID, p.History)
 		}
 		if n, err := store.Rearm(t.Context(), p.Slot, p.ID); n.Done() != 1 || err != nil {
@@ -432,8 +432,8 @@ func TestPoison(t *testing.T) {
 	redistest.Eventually(t, "nothing to be left", func() bool { return counts(t, tr) == outbox.Counts{Sent: 42} })
 }
 
-// keep keeps so many relays alive until ctx ends. It returns a function that waits for their end and tells how many have
-// ended by themselves.
+// keep keeps a number of relays running until ctx ends. The returned function waits for their end and returns how many have
+// crashed.
 func (c *team) keep(ctx context.Context, size int) (deaths func() int) {
 	var running sync.WaitGroup
 	var died atomic.Int64
@@ -442,7 +442,7 @@ func (c *team) keep(ctx context.Context, size int) (deaths func() int) {
 			for ctx.Err() == nil {
 				cmd := c.start()
 				ended := context.AfterFunc(ctx, func() { _ = cmd.Process.Kill() })
-				_ = cmd.Wait() // how it ended does not matter
+				_ = cmd.Wait() // its exit status does not matter
 				if ended() {
 					died.Add(1)
 				}

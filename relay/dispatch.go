@@ -1,6 +1,7 @@
 package relay
 
 import (
+	"cmp"
 	"context"
 	"slices"
 	"time"
@@ -10,7 +11,7 @@ import (
 	"github.com/luatx/luatx/message"
 )
 
-// group is what of a batch has one scope.
+// group is the events of a batch that have the same scope.
 type group struct {
 	scope    string
 	events   []leased
@@ -18,7 +19,7 @@ type group struct {
 	in       entry
 }
 
-// groups splits a batch by scope, the order within each kept.
+// groups splits a batch by scope. It keeps the order of the events within each scope.
 func (r *Relay) groups(events []leased, messages []*message.RawMessage) []*group {
 	if _, ok := r.publisher.(Scoped); !ok {
 		return []*group{{events: events, messages: messages}}
@@ -33,17 +34,18 @@ func (r *Relay) groups(events []leased, messages []*message.RawMessage) []*group
 			found[scope] = g
 			all = append(all, g)
 		}
+		events[i].to = cmp.Or(events[i].to, scope)
 		g.events, g.messages = append(g.events, events[i]), append(g.messages, msg)
 	}
 	return all
 }
 
-// settlements are by slot.
+// settlements holds the settlements of each slot.
 type settlements map[int][]shard.Settlement
 
 func (s settlements) add(slot int, one shard.Settlement) { s[slot] = append(s[slot], one) }
 
-// expect makes room for the events of a slot that these begin with.
+// expect allocates room for the leading events, as far as they are of the given slot.
 func (s settlements) expect(slot int, events []leased) {
 	n := 0
 	for n < len(events) && events[n].slot == slot {
@@ -53,23 +55,22 @@ func (s settlements) expect(slot int, events []leased) {
 }
 
 const (
-	// patience is how long a worker waits for the answers of a Scoped publisher before it turns to the next batch.
+	// patience is how long a worker waits for the results of a Scoped publisher before it starts the next batch.
 	patience = 10 * time.Millisecond
-	// maxBehind is how many batches nobody waits for at a time.
+	// maxBehind is the maximum number of batches that run without a worker waiting for them.
 	maxBehind = 256
 )
 
-// flight is a batch on its way in groups, with what follows it in its lanes.
+// flight is a batch that is being published in groups, together with the events that follow it in its lanes.
 type flight struct {
 	relay   *Relay
 	next    hold
 	answers chan settlements
-	running int // groups without an answer
+	running int // groups that are still being published
 }
 
-// dispatch publishes a batch in groups, side by side, and settles each when it has been answered, so that none waits for
-// a slower one; what follows in the lanes goes out the same way. A destination that is slow, or gives no answer at all,
-// holds up no worker for long.
+// dispatch publishes the groups of a batch concurrently, and the events that follow in their lanes. It settles each group
+// when its call returns, so that no group waits for a slower one. A slow destination holds up no worker for long.
 func (r *Relay) dispatch(ctx context.Context, deadline time.Time, events []leased, next hold) {
 	f := &flight{relay: r, next: next, answers: make(chan settlements, 16)}
 	f.launch(ctx, deadline, events)
@@ -93,7 +94,8 @@ func (r *Relay) dispatch(ctx context.Context, deadline time.Time, events []lease
 	})
 }
 
-// launch sends events on their way. What is settled at once, unsent, may take others along.
+// launch starts the publishing of events. Settling an event without publishing it may release events that follow in its
+// lane; launch starts those too.
 func (f *flight) launch(ctx context.Context, deadline time.Time, events []leased) {
 	r := f.relay
 	for len(events) > 0 {
@@ -104,12 +106,12 @@ func (f *flight) launch(ctx context.Context, deadline time.Time, events []leased
 		sound, messages, held := r.withoutPaused(sound, messages, fates)
 		for _, g := range r.groups(sound, messages) {
 			if len(g.events) == 0 || time.Now().After(deadline) {
-				continue // what waited too long is left to whoever claims it next
+				continue // the next claim gets events that have waited too long
 			}
 			g.in = r.outage.enter(g.scope, len(g.events))
 			if !g.in.open {
 				for _, e := range g.events {
-					fates.add(e.slot, shard.Settlement{ID: e.id, Lease: e.lease, What: settle.GiveBack, Number: float64(g.in.wait.Milliseconds())})
+					fates.add(e.slot, shard.Settlement{ID: e.id, Lease: e.lease, What: settle.GiveBack, Number: float64(g.in.wait.Milliseconds()), Destination: e.to})
 				}
 				continue
 			}
@@ -119,13 +121,13 @@ func (f *flight) launch(ctx context.Context, deadline time.Time, events []leased
 		}
 		deadline = r.deadline(time.Now())
 		events = r.settleAll(ctx, fates, f.next)
-		if len(held) > 0 && r.pauses.ends.Load() != ends { // else whoever sees a pause end sees these
+		if len(held) > 0 && r.pauses.ends.Load() != ends { // otherwise the relay that sees the pause end releases these events
 			r.unhold(ctx, held)
 		}
 	}
 }
 
-// collect settles what is answered until everything is, or the time is up, and reports whether everything is.
+// collect settles groups as their results arrive, until none is left or up receives. It reports whether none is left.
 func (f *flight) collect(ctx context.Context, up <-chan time.Time) bool {
 	for f.running > 0 {
 		var fates settlements
@@ -134,7 +136,7 @@ func (f *flight) collect(ctx context.Context, up <-chan time.Time) bool {
 		case <-up:
 			return false
 		}
-		for f.running--; len(f.answers) > 0; f.running-- { // those that have come meanwhile as well
+		for f.running--; len(f.answers) > 0; f.running-- { // together with the results that are already in the channel
 			for slot, more := range <-f.answers {
 				fates[slot] = append(fates[slot], more...)
 			}
@@ -145,12 +147,12 @@ func (f *flight) collect(ctx context.Context, up <-chan time.Time) bool {
 	return true
 }
 
-// answer publishes a group, within what is left of its lease, and says how each of its events is to be settled.
+// answer publishes a group, within the rest of its lease, and returns the settlements of its events.
 func (r *Relay) answer(ctx context.Context, deadline time.Time, g *group) settlements {
 	r.inFlight.Add(int64(len(g.events)))
 	errs := r.call(ctx, deadline, g)
 	r.inFlight.Add(-int64(len(g.events)))
-	if ctx.Err() != nil { // stopped in the middle: not the events' fault, nor the destination's
+	if ctx.Err() != nil { // the relay stopped the call, so neither the events nor the destination are to blame
 		for i, err := range errs {
 			errs[i] = Later(err, 0)
 		}
@@ -185,12 +187,12 @@ func (r *Relay) call(ctx context.Context, deadline time.Time, g *group) []error 
 	return errs
 }
 
-// settleLate settles the events that an abandoned call has sent after all. Those that it has not sent count as failed
-// already, and so lost their lease. After Run has returned nothing is settled.
+// settleLate settles the events that an abandoned call has published after all. The others count as failed already, and so
+// lost their lease. Nothing is settled after Run has returned.
 func (r *Relay) settleLate(ctx context.Context, g *group, events []*message.RawMessage, errs []error) {
 	sent := make(settlements)
 	for i, msg := range events {
-		at := slices.Index(g.messages, msg) // -1: a Publisher of the user's made a copy
+		at := slices.Index(g.messages, msg) // -1 if a Publisher of the user copied the event
 		if errs[i] == nil && at >= 0 {
 			e := g.events[at]
 			sent.add(e.slot, settlement(e, nil, 0))
@@ -201,7 +203,7 @@ func (r *Relay) settleLate(ctx context.Context, g *group, events []*message.RawM
 	}
 }
 
-// settleAll returns the events that follow in their lanes.
+// settleAll settles the events of every slot and returns the events that follow in their lanes.
 func (r *Relay) settleAll(ctx context.Context, fates settlements, next hold) []leased {
 	var following []leased
 	for slot, batch := range fates {

@@ -18,7 +18,7 @@ import (
 	"github.com/luatx/luatx/relay"
 )
 
-// emitTo commits one transaction with events of these ids for a destination.
+// emitTo commits one transaction with events of the given ids for a destination.
 func emitTo(t testing.TB, tr *luatx.Transactor, aggregate, destination string, ids ...string) {
 	t.Helper()
 	events := make([]luatx.Event, len(ids))
@@ -34,8 +34,8 @@ func emitTo(t testing.TB, tr *luatx.Transactor, aggregate, destination string, i
 
 func byDestination(event *message.RawMessage) string { return event.Destination() }
 
-// TestOneDestinationDown holds that a destination which is unavailable stops no other, costs its events no attempt, and is
-// told of once.
+// TestOneDestinationDown checks that an unavailable destination stops no other, costs its events no attempt, and is
+// reported once.
 func TestOneDestinationDown(t *testing.T) {
 	t.Parallel()
 	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
@@ -72,7 +72,7 @@ func TestOneDestinationDown(t *testing.T) {
 	})
 }
 
-// TestProbeHoldsNobodyUp holds that a destination that swallows everything occupies no worker for good.
+// TestProbeHoldsNobodyUp checks that a destination whose calls hang does not occupy a worker forever.
 func TestProbeHoldsNobodyUp(t *testing.T) {
 	t.Parallel()
 	client := redistest.Shared(t).Client(t)
@@ -109,8 +109,8 @@ func TestProbeHoldsNobodyUp(t *testing.T) {
 	}
 }
 
-// TestSlowDestination holds that events of another destination need not wait for a slow one, which is not given everything
-// at once either.
+// TestSlowDestination checks that events of another destination do not wait for a slow one, and that the slow destination
+// does not get all events at once.
 func TestSlowDestination(t *testing.T) {
 	t.Parallel()
 	client := redistest.Shared(t).Client(t)
@@ -143,7 +143,7 @@ func TestSlowDestination(t *testing.T) {
 	}
 }
 
-// TestLater holds that an event which has to wait its turn pauses nobody and loses no attempt.
+// TestLater checks that an event which has to wait its turn pauses nothing and that no attempt counts.
 func TestLater(t *testing.T) {
 	t.Parallel()
 	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {

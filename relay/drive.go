@@ -13,30 +13,31 @@ import (
 	"github.com/luatx/luatx/message"
 )
 
-// A Source hands out events that settle themselves: an ack says that one was published, a nack that it failed. A nack
-// whose error has a method Untried, which returns true, costs the event no attempt; like every error it may say when the
-// event is to come again (message.RetryDelay). *sqltx.OutboxPublisher is one.
+// A Source delivers events, which the receiver settles. An ack means that the event was published, a nack that publishing
+// failed. If the error of a nack has a method Untried that returns true, the attempt does not count. An error may also
+// request a delay until the next attempt (message.RetryDelay). *sqltx.OutboxPublisher is a Source.
 type Source interface {
-	// Source returns a channel of events, which is closed some time after ctx has ended.
+	// Source returns a channel of events. The source closes the channel some time after ctx has ended.
 	Source(ctx context.Context) (<-chan *message.RawMessage, error)
 }
 
 // DriveConfig configures Drive. Its zero value works.
 type DriveConfig struct {
-	// BatchSize is the most events that the Publisher is given at once. Defaults to 100; at most 1000.
+	// BatchSize is the maximum number of events in one call of the Publisher. Defaults to 100; at most 1000.
 	BatchSize int
-	// Concurrency is how many batches are published at a time. Defaults to 4.
+	// Concurrency is the number of batches that are published at a time. Defaults to 4.
 	Concurrency int
-	// Timeout is how long a call of the Publisher may take: its context ends then. Half a second later, or less if Timeout
-	// or DrainTimeout is short, Drive abandons a call that has not returned. It must leave time to settle the events before
-	// the source hands them out again. Defaults to 20 seconds.
+	// Timeout bounds one call of the Publisher, whose context then ends. Drive abandons a call that has not returned half a
+	// second later, or earlier if Timeout or DrainTimeout is short. After Timeout there must be time to settle the events
+	// before the source delivers them again. Defaults to 20 seconds.
 	Timeout time.Duration
 	// PauseCap is the longest pause while the Publisher is unavailable. Defaults to 5 seconds.
 	PauseCap time.Duration
-	// DrainTimeout is how long calls of the Publisher may take when the context of Drive has ended. Their contexts end a
-	// quarter of it before, but no more than a second. Defaults to 5 seconds.
+	// DrainTimeout is how long calls of the Publisher may run after the context of Drive has ended. Their contexts end
+	// earlier, by a quarter of DrainTimeout, but no more than 1 second. Defaults to 5 seconds.
 	DrainTimeout time.Duration
-	// Observer is told of calls of the Publisher and of outages; what is settled only the source knows. Defaults to nobody.
+	// Observer is notified of calls of the Publisher and of outages, but not of settled events, which only the source knows.
+	// Defaults to none.
 	Observer Observer
 	// Logger defaults to slog.Default().
 	Logger *slog.Logger
@@ -64,9 +65,12 @@ func (c DriveConfig) validate() error {
 	return nil
 }
 
-// Drive publishes the events of a source, such as the outbox of an SQL database, with the Publisher of a relay. The
-// Publisher's answers mean what they do to a Relay, and an outage of a destination pauses that one alone. Drive returns
-// nil when ctx has ended and what was in flight is settled.
+// Drive publishes the events of a source, such as the outbox of an SQL database, through the Publisher of a relay. The
+// errors of the Publisher have the same meaning as for a Relay, and an outage of one destination pauses only that
+// destination.
+//
+// When ctx ends, Drive settles the events in flight and returns nil. It returns an error if source or publisher is nil, if
+// cfg is invalid, or if the source cannot start.
 func Drive(ctx context.Context, source Source, publisher Publisher, cfg DriveConfig) error {
 	if source == nil || publisher == nil {
 		return errors.New("relay: Drive needs a Source and a Publisher")
@@ -91,7 +95,7 @@ func Drive(ctx context.Context, source Source, publisher Publisher, cfg DriveCon
 	workers.Wait()
 	d.probes.Wait()
 	if writes, ok := source.(interface{ Wait() }); ok {
-		writes.Wait() // the last acks
+		writes.Wait() // until the last acks are written
 	}
 	return nil
 }
@@ -118,7 +122,7 @@ func (d *driver) run(ctx context.Context) {
 				for _, msg := range group {
 					msg.Nack(untried{Later(ErrUnavailable, in.wait)})
 				}
-			case in.probe: // holds nobody up
+			case in.probe: // the worker must not wait for a probe
 				d.probes.Go(func() { d.publish(ctx, scope, in, group) })
 			default:
 				groups.Go(func() { d.publish(ctx, scope, in, group) })
@@ -128,10 +132,10 @@ func (d *driver) run(ctx context.Context) {
 	}
 }
 
-// publish sends what has one scope, and settles it.
+// publish publishes the events of one scope and settles them.
 func (d *driver) publish(ctx context.Context, scope string, in entry, group []*message.RawMessage) {
 	errs := d.call(ctx, scope, group)
-	if ctx.Err() != nil { // stopped in the middle: not the events' fault, nor the destination's
+	if ctx.Err() != nil { // Drive stopped the call, so neither the events nor the destination are to blame
 		for i, err := range errs {
 			errs[i] = Later(err, 0)
 		}
@@ -149,8 +153,8 @@ func (d *driver) publish(ctx context.Context, scope string, in entry, group []*m
 	}
 }
 
-// call calls the Publisher, unless Drive has to stop. If an abandoned call returns later, nobody settles its events: the source
-// hands them out again.
+// call calls the Publisher, unless Drive has to stop. If an abandoned call returns later, its events are not settled, and
+// the source delivers them again.
 func (d *driver) call(ctx context.Context, scope string, group []*message.RawMessage) []error {
 	if err := ctx.Err(); err != nil {
 		return fill(len(group), err)
@@ -164,15 +168,16 @@ func (d *driver) call(ctx context.Context, scope string, group []*message.RawMes
 	return errs
 }
 
-// untried is the reason of a nack that costs no attempt. A source knows it by its method.
+// untried is the error of a nack whose attempt does not count. Sources recognize it by its method.
 type untried struct{ error }
 
 func (u untried) Unwrap() error { return u.error }
 
-// Untried says that the event was not tried.
+// Untried reports that the event was not tried.
 func (untried) Untried() bool { return true }
 
-// batch waits for an event, and takes those that are there with it; none: the source has ended.
+// batch waits for an event and returns it with the events that are already in the channel. It returns nil when the source
+// has closed the channel.
 func (d *driver) batch() []*message.RawMessage {
 	first, open := <-d.events
 	if !open {

@@ -17,7 +17,7 @@ import (
 	"github.com/luatx/luatx/relay"
 )
 
-// memory is a Source that hands an event out again until it is acked, as an outbox does.
+// memory is a Source that delivers an event again until it is acked, as an outbox does.
 type memory struct {
 	mu     sync.Mutex
 	events chan *message.RawMessage
@@ -76,8 +76,7 @@ func (m *memory) Source(ctx context.Context) (<-chan *message.RawMessage, error)
 
 func (m *memory) Wait() { m.waited = true }
 
-// TestDrive holds that each answer of the Publisher becomes the settlement it should, and that an outage costs nothing
-// but time.
+// TestDrive checks that each error of the Publisher becomes the right settlement, and that an outage costs only time.
 func TestDrive(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -123,7 +122,7 @@ func TestDrive(t *testing.T) {
 	})
 }
 
-// TestDriveStops holds that what cannot be finished is given back, by a Publisher that panics as well.
+// TestDriveStops checks that unfinished events are given back, also if the Publisher panics.
 func TestDriveStops(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -131,7 +130,7 @@ func TestDriveStops(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		publisher := relay.PublisherFunc(func(ctx context.Context, events []*message.RawMessage) []error {
 			cancel()
-			<-ctx.Done() // after the DrainTimeout
+			<-ctx.Done() // after DrainTimeout
 			panic(fmt.Sprint(len(events)))
 		})
 		if err := relay.Drive(ctx, source, publisher, relay.DriveConfig{Concurrency: 1, DrainTimeout: time.Second, Logger: quiet()}); err != nil {

@@ -14,7 +14,8 @@ import (
 	"github.com/luatx/luatx/relay"
 )
 
-// A relay in the process that commits publishes right after the commit; beside it, it picks up what others have left.
+// A relay in the committing process publishes events right after their commit. It also publishes events that other
+// processes left.
 func ExampleRelay() {
 	ctx, stop := context.WithCancel(context.Background())
 	server, err := miniredis.Run() // or your own
@@ -31,7 +32,7 @@ func ExampleRelay() {
 	settled := make(chan relay.Settled)
 	r, err := relay.New(transactor, relay.Func(func(_ context.Context, event *message.RawMessage) error {
 		fmt.Printf("published %s %s\n", event.ID(), event.Data)
-		return nil // an error would be refused, or relay.Unavailable, or message.Permanent
+		return nil // return an error to fail the attempt, or use relay.Unavailable or message.Permanent
 	}, relay.FuncConfig{}), relay.Config{
 		Observer: relay.Observer{Settled: func(_ context.Context, s relay.Settled) { settled <- s }},
 	})
@@ -62,7 +63,7 @@ func ExampleRelay() {
 	// <nil>
 }
 
-// Whoever reads the channel answers for each event, by settling it.
+// The receiver of the channel settles each event.
 func ExampleChannel() {
 	events := make(chan *message.RawMessage)
 	publisher := relay.Channel(events, relay.ChannelConfig{}) // a relay calls it
@@ -71,7 +72,7 @@ func ExampleChannel() {
 			if event.Type() == "order.placed" {
 				event.Ack()
 			} else {
-				event.Nack(fmt.Errorf("nobody waits for %s", event.Type())) // counts an attempt
+				event.Nack(fmt.Errorf("nobody waits for %s", event.Type())) // the attempt counts
 			}
 		}
 	}()

@@ -12,7 +12,7 @@ import (
 	"github.com/luatx/luatx/relay/cehttp"
 )
 
-// A webhook, signed, and its receiver.
+// A publisher sends signed webhooks, and a receiver verifies them.
 func ExampleHTTP() {
 	secret, err := cehttp.ParseSecret("whsec_C2FVsBQIhrscChlQIMV+b5sSYspob7oD")
 	if err != nil {
@@ -24,7 +24,7 @@ func ExampleHTTP() {
 		for _, event := range events {
 			fmt.Printf("received %s %s %s\n", event.ID(), event.Type(), event.Data)
 		}
-		w.WriteHeader(cehttp.Status(err)) // tells the relay what to do
+		w.WriteHeader(cehttp.Status(err)) // tells the relay how to continue
 	}))
 	defer receiver.Close()
 
@@ -44,7 +44,7 @@ func ExampleHTTP() {
 	// [<nil>]
 }
 
-// Events go where the first rule that fits says, each destination with limits of its own.
+// The first matching rule decides where an event goes. Each destination has its own limits.
 func ExampleRoute() {
 	sendMail := func(_ context.Context, event *message.RawMessage) error {
 		fmt.Println("mail", event.ID())
@@ -52,10 +52,10 @@ func ExampleRoute() {
 	}
 	audit := func(_ context.Context, event *message.RawMessage) error {
 		fmt.Println("audit", event.ID())
-		return relay.Unavailable(errors.New("connection refused")) // costs no attempt, and mails go on
+		return relay.Unavailable(errors.New("connection refused")) // costs no attempt; other destinations continue
 	}
 	mail, err := relay.Limit(relay.Func(sendMail, relay.FuncConfig{}), relay.LimitConfig{
-		Rate:   50, // a second
+		Rate:   50, // per second
 		Tenant: func(event *message.RawMessage) string { return event.Source() },
 	})
 	if err != nil {

@@ -13,43 +13,43 @@ import (
 var errTurn = errors.New("relay: the event waits for its turn: its destination is limited")
 
 const (
-	// manyTenants is when those that nobody waits for are forgotten.
+	// manyTenants is the number of tenants from which on the limiter forgets those without waiting events.
 	manyTenants = 1000
-	// furthest is how far ahead an event is given back: what is expected now may have changed by then.
+	// furthest is the longest time for which an event is given back. The estimate may be wrong by then.
 	furthest = time.Minute
-	// smoothing is the weight of the last call in what a call is expected to take.
+	// smoothing is the weight of the last call in the expected duration of a call.
 	smoothing = 0.1
 )
 
-// limiter decides what of one scope goes out next. Tenants that wait take turns, in a ring: deficit round robin, an event
-// costing 1.
+// limiter decides which events of one scope are published next. Tenants with waiting events take turns in a ring (deficit
+// round robin, where each event costs 1).
 type limiter struct {
 	cfg   LimitConfig
-	users int // guarded by limited
+	users int // guarded by limited.mu
 
 	mu      sync.Mutex
 	bucket  bucket
-	flying  int // calls
-	waiting int // tickets
+	flying  int // calls that run
+	waiting int // tickets in queues
 	tenants map[string]*tenant
-	ring    []*tenant // those with a queue
-	turn    int       // whose turn it is in the ring
-	took    float64   // seconds an event of a call takes, smoothed
+	ring    []*tenant // tenants with a queue
+	turn    int       // index of the tenant whose turn it is
+	took    float64   // smoothed duration per event of a call, in seconds
 	armed   bool      // a timer waits for a token
 }
 
 type tenant struct {
 	weight  int
-	credit  int // events left of its turn
+	credit  int // events that the tenant may still publish in this turn
 	queue   []*ticket
-	horizon time.Time // when the last that was given back is due
+	horizon time.Time // when the last event that was given back is due
 }
 
 func newLimiter(cfg LimitConfig) *limiter {
 	return &limiter{cfg: cfg, bucket: newBucket(cfg.Rate, float64(cfg.Burst)), tenants: make(map[string]*tenant)}
 }
 
-// join queues tickets, or answers those that would have to wait for too long.
+// join queues tickets. It gives back the events of those that would wait too long.
 func (l *limiter) join(tickets []*ticket) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -57,7 +57,7 @@ func (l *limiter) join(tickets []*ticket) {
 	for _, t := range tickets {
 		t.call.waiting.Add(1)
 		whose := l.tenant(t, now)
-		if t.call.ctx.Err() != nil { // cancel has been called, or never is
+		if t.call.ctx.Err() != nil { // cancel may have run already, and then would not find this ticket
 			t.finish(Later(errNoTime, 0))
 			continue
 		}
@@ -70,7 +70,7 @@ func (l *limiter) join(tickets []*ticket) {
 	l.pump()
 }
 
-// tenant returns whose a ticket is.
+// tenant returns the tenant of a ticket, which it adds if necessary.
 func (l *limiter) tenant(t *ticket, now time.Time) *tenant {
 	whose := l.tenants[t.tenant]
 	if whose == nil {
@@ -95,7 +95,7 @@ func (l *limiter) queue(whose *tenant, t *ticket) {
 	l.waiting++
 }
 
-// room is how many tickets could go at once.
+// room returns the number of tickets that could be published at once.
 func (l *limiter) room(now time.Time) int {
 	room := math.MaxInt
 	if l.cfg.Rate > 0 {
@@ -107,7 +107,7 @@ func (l *limiter) room(now time.Time) int {
 	return room
 }
 
-// pace is how long it takes until one more event goes out.
+// pace returns the time between two events at the full rate.
 func (l *limiter) pace() time.Duration {
 	var pace float64
 	if l.cfg.Rate > 0 {
@@ -119,7 +119,7 @@ func (l *limiter) pace() time.Duration {
 	return time.Duration(pace * float64(time.Second))
 }
 
-// estimate is how long another ticket of a tenant would wait.
+// estimate returns how long another ticket of a tenant would wait.
 func (l *limiter) estimate(whose *tenant) time.Duration {
 	weights := 0
 	for _, other := range l.ring {
@@ -131,7 +131,7 @@ func (l *limiter) estimate(whose *tenant) time.Duration {
 	return l.pace() * time.Duration((len(whose.queue)+1)*weights/whose.weight)
 }
 
-// postpone is for how long an event is given back, one behind the other.
+// postpone returns for how long to give an event back, so that the events of a tenant become due one after another.
 func (l *limiter) postpone(whose *tenant, earliest, now time.Time) time.Duration {
 	if whose.horizon.Before(earliest) {
 		whose.horizon = earliest
@@ -144,7 +144,7 @@ func (l *limiter) postpone(whose *tenant, earliest, now time.Time) time.Duration
 	return furthest/2 + rand.N(furthest/2)
 }
 
-// next is whose turn it is; nil where nobody waits.
+// next returns the tenant whose turn it is, or nil if no ticket waits.
 func (l *limiter) next() *tenant {
 	if len(l.ring) == 0 {
 		return nil
@@ -152,7 +152,7 @@ func (l *limiter) next() *tenant {
 	return l.ring[l.turn]
 }
 
-// pop takes the first ticket of the tenant whose turn it is.
+// pop removes the first ticket of the tenant whose turn it is.
 func (l *limiter) pop() *ticket {
 	whose := l.ring[l.turn]
 	t := whose.queue[0]
@@ -169,7 +169,7 @@ func (l *limiter) pop() *ticket {
 	return t
 }
 
-// begin begins the turn of the tenant at a place of the ring.
+// begin starts the turn of the tenant at an index of the ring.
 func (l *limiter) begin(place int) {
 	if len(l.ring) == 0 {
 		return
@@ -178,7 +178,7 @@ func (l *limiter) begin(place int) {
 	l.ring[l.turn].credit = l.ring[l.turn].weight
 }
 
-// pump lets out what may go.
+// pump starts calls until the limits are reached or no ticket is left.
 func (l *limiter) pump() {
 	for l.cfg.Concurrency == 0 || l.flying < l.cfg.Concurrency {
 		batch := l.batch()
@@ -190,7 +190,7 @@ func (l *limiter) pump() {
 	}
 }
 
-// batch takes tickets of one call, as the turns have them.
+// batch removes the tickets for one call, in the order of the turns.
 func (l *limiter) batch() (batch []*ticket) {
 	now := time.Now()
 	for len(batch) < l.cfg.Batch {
@@ -207,7 +207,7 @@ func (l *limiter) batch() (batch []*ticket) {
 	return batch
 }
 
-// arm looks again when there is a token.
+// arm calls pump again when there is a token.
 func (l *limiter) arm(wait time.Duration) {
 	if l.armed {
 		return
@@ -221,7 +221,7 @@ func (l *limiter) arm(wait time.Duration) {
 	})
 }
 
-// fly publishes a batch; where the destination is unavailable, what waits for it hears so as well.
+// fly publishes a batch. If the destination is unavailable, fly finishes the waiting tickets with the same error.
 func (l *limiter) fly(batch []*ticket) {
 	begun := time.Now()
 	n := len(batch)
@@ -248,7 +248,7 @@ func (l *limiter) fly(batch []*ticket) {
 	l.pump()
 }
 
-// cancel answers what still waits of a call whose time is up.
+// cancel gives back the waiting events of a call whose context has ended.
 func (l *limiter) cancel(c *call) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -258,7 +258,7 @@ func (l *limiter) cancel(c *call) {
 	})
 }
 
-// drop answers what waits of a call; nil: of all.
+// drop finishes the waiting tickets of a call, or of all calls if c is nil.
 func (l *limiter) drop(c *call, answer func(*tenant) error) {
 	ring := l.ring
 	l.ring = nil
@@ -278,7 +278,7 @@ func (l *limiter) drop(c *call, answer func(*tenant) error) {
 	l.begin(l.turn)
 }
 
-// idle says whether the limiter remembers nothing.
+// idle reports whether the limiter has no state left.
 func (l *limiter) idle() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -10,8 +10,8 @@ import (
 	"github.com/luatx/luatx/message"
 )
 
-// TestTenantsThatNobodyWaitsForAreForgotten holds the bound of what a limiter remembers, and that it forgets nobody who waits or
-// has events that come back.
+// TestTenantsThatNobodyWaitsForAreForgotten checks the bound of a limiter's state, and that it keeps tenants that wait or
+// have events that come back.
 func TestTenantsThatNobodyWaitsForAreForgotten(t *testing.T) {
 	t.Parallel()
 	l, now := newLimiter(LimitConfig{Rate: 1, Burst: 1}), time.Now()
@@ -34,7 +34,7 @@ func TestTenantsThatNobodyWaitsForAreForgotten(t *testing.T) {
 	}
 }
 
-// TestALimiterIsIdleOnceItsBucketIsFullAgain holds when a limiter may be forgotten without anybody noticing.
+// TestALimiterIsIdleOnceItsBucketIsFullAgain checks when a limiter can be forgotten without effect.
 func TestALimiterIsIdleOnceItsBucketIsFullAgain(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -70,7 +70,7 @@ func TestALimiterIsIdleOnceItsBucketIsFullAgain(t *testing.T) {
 	})
 }
 
-// TestScopesThatNobodyUsesAreForgotten holds the bound of what Limit remembers, also where a rate makes it remember for a while.
+// TestScopesThatNobodyUsesAreForgotten checks the bound of Limit's state, also if a rate keeps a limiter for a while.
 func TestScopesThatNobodyUsesAreForgotten(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

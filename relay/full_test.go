@@ -19,8 +19,9 @@ import (
 	"github.com/luatx/luatx/relay"
 )
 
-// fillServer commits events, every third one ordered, until the server refuses a commit for want of memory. Then it lowers
-// the limit of each node below the memory in use, so that no write passes by luck. It returns how many events wait.
+// fillServer commits events, every third one ordered, until the server rejects a commit because its memory is full. Then it
+// lowers the limit of each node below the memory in use, so that no write succeeds by luck. It returns the number of
+// waiting events.
 func fillServer(t *testing.T, tr *luatx.Transactor, nodes ...*redis.Client) (events int) {
 	t.Helper()
 	payload := strings.Repeat("x", 4<<10)
@@ -79,7 +80,7 @@ func drains(t *testing.T, tr *luatx.Transactor, events int, cfg relay.Config) {
 	var published atomic.Int64
 	var failed atomic.Bool
 	publisher := relay.PublisherFunc(func(_ context.Context, batch []*message.RawMessage) []error {
-		if failed.CompareAndSwap(false, true) { // a failure is settled on a full server, too
+		if failed.CompareAndSwap(false, true) { // a failure must be settled on a full server, too
 			errs := make([]error, len(batch))
 			errs[0] = errors.New("once")
 			published.Add(int64(len(batch) - 1))
@@ -102,7 +103,7 @@ func drains(t *testing.T, tr *luatx.Transactor, events int, cfg relay.Config) {
 	}
 }
 
-// refusedScript returns the first line of a log that says OOM. The newest servers refuse subscriptions, too; then the sweep
+// refusedScript returns the first line of a log that says OOM. The newest servers reject subscriptions, too; then the sweep
 // finds the events.
 func refusedScript(log string) string {
 	for line := range strings.Lines(log) {

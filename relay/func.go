@@ -14,10 +14,10 @@ import (
 
 // FuncConfig configures Func. Its zero value works.
 type FuncConfig struct {
-	// Concurrency is how many events of a batch the function is given at a time. Defaults to 8.
+	// Concurrency is the number of events of a batch that are published at a time. Defaults to 8.
 	Concurrency int
-	// Key names what keeps events in order: those of one key are published one after the other, and none of them after
-	// one that was not sent. Empty: no order. Defaults to the partition key.
+	// Key returns the ordering key of an event. Events with the same key are published one after another; if one fails, those
+	// behind it are not published. Events with an empty key have no order. Defaults to the partition key.
 	Key func(*message.RawMessage) string
 }
 
@@ -31,8 +31,8 @@ func (c FuncConfig) withDefaults() FuncConfig {
 	return c
 }
 
-// Func makes a Publisher of a function that publishes one event. Its errors are a Publisher's answers. Once it says
-// Unavailable, it is not called for the rest of the batch.
+// Func returns a Publisher that calls publish for each event. The errors of publish have the same meaning as those of a
+// Publisher. Once publish returns an error made by Unavailable, it is not called for the rest of the batch.
 func Func(publish func(ctx context.Context, event *message.RawMessage) error, cfg FuncConfig) Publisher {
 	cfg = cfg.withDefaults()
 	return PublisherFunc(func(ctx context.Context, events []*message.RawMessage) []error {
@@ -45,17 +45,17 @@ var (
 	errNoTime = errors.New("relay: no time was left to publish it")
 )
 
-// run is one batch on its way through a function.
+// run is one batch that is published event by event.
 type run struct {
 	events  []*message.RawMessage
 	errs    []error
 	scope   func(*message.RawMessage) string
 	publish func(context.Context, *message.RawMessage) error
-	down    sync.Map // scope: the error of its outage
+	down    sync.Map // scope to the error of its outage
 }
 
-// each publishes a batch one by one, those of a key in their order. What is behind an event that was not sent is held back,
-// and what has a scope that is unavailable shares its answer.
+// each publishes a batch event by event, and the events of each key in order. Events behind one that failed are given back.
+// Once a scope is unavailable, its remaining events get the same error.
 func each(ctx context.Context, events []*message.RawMessage, cfg FuncConfig, scope func(*message.RawMessage) string, publish func(context.Context, *message.RawMessage) error) []error {
 	r := &run{events: events, errs: make([]error, len(events)), scope: scope, publish: publish}
 	chains := byKey(events, cfg.Key)
@@ -76,8 +76,8 @@ func each(ctx context.Context, events []*message.RawMessage, cfg FuncConfig, sco
 	return r.errs
 }
 
-// byKey lists the positions of the events of each key, and of each that has none; the longest list first, since it takes
-// the longest.
+// byKey returns the positions of the events of each key, and a list of its own for each event without a key. The longest
+// list comes first, because it takes the longest.
 func byKey(events []*message.RawMessage, key func(*message.RawMessage) string) [][]int {
 	var chains [][]int
 	known := make(map[string]int)
@@ -105,7 +105,7 @@ func (r *run) chain(ctx context.Context, positions []int) {
 		}
 		r.errs[i] = Later(errBehind, 0)
 		if errors.Is(failed, ErrUnavailable) || errors.Is(failed, ErrLater) {
-			r.errs[i] = failed // and so due again together with it
+			r.errs[i] = failed // so that all are due at the same time
 		}
 	}
 }

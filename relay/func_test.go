@@ -14,7 +14,7 @@ import (
 	"github.com/luatx/luatx/relay"
 )
 
-// rawEvents makes events with ids 0, 1, …; each is changed by the functions given.
+// rawEvents returns events with the ids 0, 1, …, each changed by the given functions.
 func rawEvents(n int, change ...func(i int, a message.Attributes)) []*message.RawMessage {
 	events := make([]*message.RawMessage, n)
 	for i := range events {
@@ -75,8 +75,8 @@ func TestFunc(t *testing.T) {
 	})
 }
 
-// TestFuncStopsWhereItIsUnavailable holds that an outage is not met once an event, and that what the time does not
-// suffice for has lost nothing.
+// TestFuncStopsWhereItIsUnavailable checks that an outage is not tried again for every event, and that events for which no
+// time is left lose no attempt.
 func TestFuncStopsWhereItIsUnavailable(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

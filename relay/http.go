@@ -14,40 +14,41 @@ import (
 	"github.com/luatx/luatx/relay/cehttp"
 )
 
-// HTTPConfig configures HTTP. One of URL and URLFor is required.
+// HTTPConfig configures HTTP. Either URL or URLFor is required.
 type HTTPConfig struct {
-	// URL is where events are sent to, by POST.
+	// URL is the address to which events are sent by POST.
 	URL string
-	// URLFor returns the URL of each event, by its destination for example. An event for which it returns an error is
-	// refused. Each host has outages of its own. If others can influence the URL, set DenyPrivate: otherwise they can send
-	// requests to hosts inside your network.
+	// URLFor returns the URL of an event, for example by its destination. If it returns an error, the attempt fails and
+	// counts. Each host has its own outages. If others can influence the URL, set DenyPrivate; otherwise, they can make the
+	// relay send requests to hosts inside your network.
 	URLFor func(*message.RawMessage) (string, error)
-	// Mode is how events are put into requests; see cehttp. Defaults to cehttp.Structured. Use cehttp.Batched for
-	// receivers that have asked for it.
+	// Mode is how a request carries its events; see cehttp. Defaults to cehttp.Structured. Use cehttp.Batched only for
+	// receivers that support it.
 	Mode cehttp.Mode
-	// BatchSize is the most events of a request in Batched mode. Defaults to 100.
+	// BatchSize is the maximum number of events of a request in Batched mode. Defaults to 100.
 	BatchSize int
-	// Header returns headers to add to a request, an Authorization say. Where it returns an error the events are not sent,
-	// and the error is their answer. Defaults to none.
+	// Header returns headers to add to a request, such as Authorization. If it returns an error, the events are not sent and
+	// get that error. Defaults to none.
 	Header func(ctx context.Context, events []*message.RawMessage) (http.Header, error)
-	// Secrets sign each request, one signature a secret; see cehttp.Sign. To exchange a secret, sign with both until every
-	// receiver knows the new one. Defaults to none: requests are not signed.
+	// Secrets sign each request, with one signature for each secret; see cehttp.Sign. To replace a secret, sign with both
+	// until every receiver has the new one. Defaults to none: requests are not signed.
 	Secrets [][]byte
-	// Client sends the requests: TLS and proxies are its matter. Redirects are not followed unless it has a CheckRedirect:
-	// most would turn the POST into a GET. Defaults to a client of the publisher's own, with timeouts.
+	// Client sends the requests and decides about TLS and proxies. The publisher follows redirects only if Client has a
+	// CheckRedirect, because most redirects turn the POST into a GET. Defaults to a client of the publisher's own, with
+	// timeouts.
 	Client *http.Client
 	// DenyPrivate parks events whose host resolves to a loopback, private, link-local or otherwise not public address, with
 	// class denied_address and ErrDeniedAddress. The publisher checks the address that it connects to, so no DNS answer
 	// gets around the check, and it uses no proxy. It excludes Client. Defaults to false.
 	DenyPrivate bool
-	// Redact returns the text that an error keeps of the body of an unsuccessful response. It gets the first 512 bytes at
-	// most, and its result is cut to 512 bytes. Defaults to nil: errors keep nothing of the body.
+	// Redact returns the text that an error keeps of the body of an unsuccessful response. It gets at most the first 512
+	// bytes, and its result is cut to 512 bytes. Defaults to nil: errors keep nothing of the body.
 	Redact func(status int, body []byte) string
-	// Timeout bounds one request, its answer included. Defaults to 10 seconds.
+	// Timeout bounds one request, including its response. Defaults to 10 seconds.
 	Timeout time.Duration
-	// Concurrency is how many requests of one batch are under way at a time. Defaults to 8.
+	// Concurrency is the number of requests of one batch that run at a time. Defaults to 8.
 	Concurrency int
-	// RetryAfterCap bounds how long a receiver may have itself left alone. Defaults to 5 minutes.
+	// RetryAfterCap caps the delay that a receiver requests by Retry-After. Defaults to 5 minutes.
 	RetryAfterCap time.Duration
 }
 
@@ -89,7 +90,7 @@ func (c HTTPConfig) validate() error {
 func parseURL(text string) (*url.URL, error) {
 	u, err := url.Parse(text)
 	if err != nil {
-		return nil, errors.New("it cannot be parsed") // the error holds the URL, and that may hold a password
+		return nil, errors.New("it cannot be parsed") // the error contains the URL, and so perhaps a password
 	}
 	if u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
 		return nil, errors.New("use an absolute one of http or https")
@@ -97,28 +98,33 @@ func parseURL(text string) (*url.URL, error) {
 	return u, nil
 }
 
-// HTTPPublisher sends events as CloudEvents by HTTP.
+// HTTPPublisher sends events as CloudEvents over HTTP. See HTTP.
 type HTTPPublisher struct {
 	cfg    HTTPConfig
 	client http.Client
-	own    *http.Transport // nil where the client is the user's
+	own    *http.Transport // nil if the client is the user's
 }
 
-// HTTP returns a Publisher that sends events as CloudEvents by HTTP. What it makes of an answer:
+// HTTP returns a Publisher that sends events as CloudEvents over HTTP. It returns an error if cfg is invalid. The response
+// decides the result of an event:
 //
-//   - 2xx: sent.
-//   - 429, 503, 408, 425, and no connection: unavailable, which costs no attempt. Retry-After, in seconds or as a date, is
-//     how long the receiver is left alone.
-//   - 401, 403, 404, 407, any redirect, and the other 5xx: refused, which counts an attempt. Somebody has to mend the
-//     receiver or the address, or the event makes the receiver fail.
-//   - No answer within Timeout to a request that was sent in full: refused as well, class no_answer. An event that hangs or
-//     kills its receiver must reach its budget.
-//   - The other 4xx: parked.
+//   - 2xx: the event is sent.
+//   - 429, 503, 408, 425, and no connection: the receiver is unavailable, and the attempt does not count. With 429 and
+//     503, Retry-After, in seconds or as a date, is the delay until the next request.
+//   - 401, 403, 404, 407, any redirect, and the other 5xx: the attempt fails and counts. Either the receiver or the address
+//     has to
 //
-// The class of an answer is http_ and its status; of no connection, network. Errors name the host and the status, and
-// nothing else of the URL or the answer, unless HTTPConfig.Redact returns it. In Batched mode one answer is that of all
-// events of the request; a batch that is refused is sent again in halves, until the event is found that the receiver
-// cannot take. Events with one partition key are sent one after the other.
+// be repaired, or the event makes the receiver fail.
+//   - No response within Timeout to a request that was sent in full: the attempt fails and counts, with the class
+//     no_answer. An
+//
+// event that hangs or crashes its receiver must use up its attempts.
+//   - The other 4xx: the event is parked.
+//
+// The class of a response is http_ and its status, and that of a failed connection is network. Errors name the host and the
+// status, and nothing else of the URL or the response unless HTTPConfig.Redact returns it. In Batched mode all events of a
+// request share its response. The publisher sends a rejected batch again in halves, until it finds the event that the
+// receiver does not accept. Events with the same partition key are sent one after another.
 func HTTP(cfg HTTPConfig) (*HTTPPublisher, error) {
 	if err := cfg.validate(); err != nil {
 		return nil, err
@@ -143,11 +149,11 @@ const (
 	pingEvery   = 15 * time.Second
 )
 
-// transport has a bound on everything that can hang.
+// transport returns a transport that bounds every operation that can hang.
 func transport(cfg HTTPConfig) *http.Transport {
 	dialer, proxy := &net.Dialer{Timeout: dialTimeout, KeepAlive: pingEvery}, http.ProxyFromEnvironment
 	if cfg.DenyPrivate {
-		dialer.Control, proxy = denyPrivate, nil // a proxy would connect where this process does not see it
+		dialer.Control, proxy = denyPrivate, nil // a proxy would connect to an address that this process does not see
 	}
 	return &http.Transport{
 		Proxy:                 proxy,
@@ -158,18 +164,19 @@ func transport(cfg HTTPConfig) *http.Transport {
 		MaxIdleConnsPerHost:   2 * cfg.Concurrency,
 		MaxIdleConns:          100,
 		ForceAttemptHTTP2:     true,
-		HTTP2:                 &http.HTTP2Config{SendPingTimeout: pingEvery, PingTimeout: dialTimeout}, // finds dead connections
+		HTTP2:                 &http.HTTP2Config{SendPingTimeout: pingEvery, PingTimeout: dialTimeout}, // detects dead connections
 	}
 }
 
-// Close closes idle connections, where the client is the publisher's own. Call it when no relay uses it any more.
+// Close closes the idle connections of the publisher's own client. Call it when no relay uses the publisher any more.
 func (p *HTTPPublisher) Close() {
 	if p.own != nil {
 		p.own.CloseIdleConnections()
 	}
 }
 
-// Scope implements Scoped: the host where each event has its own URL.
+// Scope implements Scoped. With HTTPConfig.URLFor the scope is the scheme and host of the event's URL; otherwise it is
+// empty.
 func (p *HTTPPublisher) Scope(event *message.RawMessage) string {
 	if p.cfg.URLFor == nil {
 		return ""
@@ -181,7 +188,7 @@ func (p *HTTPPublisher) Scope(event *message.RawMessage) string {
 	return target.Scheme + "://" + target.Host
 }
 
-// target is the URL of an event.
+// target returns the URL of an event.
 func (p *HTTPPublisher) target(event *message.RawMessage) (*url.URL, error) {
 	text := p.cfg.URL
 	if p.cfg.URLFor != nil {

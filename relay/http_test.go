@@ -29,7 +29,7 @@ func newHTTP(t testing.TB, cfg relay.HTTPConfig) *relay.HTTPPublisher {
 	return p
 }
 
-// receiver is a server of one handler.
+// receiver returns a server with one handler.
 func receiver(t testing.TB, handle http.HandlerFunc) *httptest.Server {
 	t.Helper()
 	server := httptest.NewServer(handle)
@@ -45,7 +45,7 @@ func class(err error) string {
 	return c.Class()
 }
 
-// fate names what an answer means.
+// fate returns the name of what an error means.
 func fate(err error) string {
 	switch {
 	case err == nil:
@@ -181,7 +181,7 @@ func TestHTTPRetryAfter(t *testing.T) {
 			t.Run(fmt.Sprint(name, "/", status), func(t *testing.T) {
 				t.Parallel()
 				server := receiver(t, func(w http.ResponseWriter, _ *http.Request) {
-					w.Header().Set("Date", now.Format(http.TimeFormat)) // a clock of its own
+					w.Header().Set("Date", now.Format(http.TimeFormat)) // the receiver's own clock
 					if test.text != "" {
 						w.Header().Set("Retry-After", test.text)
 					}
@@ -197,12 +197,13 @@ func TestHTTPRetryAfter(t *testing.T) {
 	}
 }
 
-// TestHTTPNetwork holds the difference between a receiver that is not there and one that a request has hung or killed.
+// TestHTTPNetwork checks the difference between a receiver that cannot be reached and one that a request has hung or
+// crashed.
 func TestHTTPNetwork(t *testing.T) {
 	t.Parallel()
 	closed := httptest.NewServer(http.NotFoundHandler())
 	closed.Close()
-	silent, err := net.Listen("tcp", "127.0.0.1:0") // takes connections, and says nothing
+	silent, err := net.Listen("tcp", "127.0.0.1:0") // accepts connections and sends nothing
 	redistest.Must(t, err)
 	t.Cleanup(func() { _ = silent.Close() })
 	quit := make(chan struct{})
@@ -293,7 +294,7 @@ func TestHTTPRequestWrittenInPartCostsNoAttempt(t *testing.T) {
 	}
 }
 
-// TestHTTPLeaseEnds holds that what had no time left has lost nothing.
+// TestHTTPLeaseEnds checks that events for which no time is left lose no attempt.
 func TestHTTPLeaseEnds(t *testing.T) {
 	t.Parallel()
 	server := receiver(t, func(http.ResponseWriter, *http.Request) {})
@@ -308,7 +309,7 @@ func TestHTTPLeaseEnds(t *testing.T) {
 	}
 }
 
-// TestHTTPTLS holds that certificates are looked at, and that the user's client is used.
+// TestHTTPTLS checks that certificates are verified and that the user's client is used.
 func TestHTTPTLS(t *testing.T) {
 	t.Parallel()
 	server := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -331,7 +332,7 @@ func TestHTTPTLS(t *testing.T) {
 	}
 }
 
-// TestHTTPFollows holds that a client which wants to follow redirects may.
+// TestHTTPFollows checks that a client may follow redirects.
 func TestHTTPFollows(t *testing.T) {
 	t.Parallel()
 	server := receiver(t, func(w http.ResponseWriter, r *http.Request) {

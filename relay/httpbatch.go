@@ -9,7 +9,7 @@ import (
 	"github.com/luatx/luatx/message"
 )
 
-// publishBatches sends the events of each URL in batches, one after the other, and those of several URLs side by side.
+// publishBatches sends the events of each URL in batches, one after another. It serves several URLs concurrently.
 func (p *HTTPPublisher) publishBatches(ctx context.Context, events []*message.RawMessage) []error {
 	b := &batches{p: p, events: events, errs: make([]error, len(events))}
 	positions := make(map[string][]int)
@@ -37,7 +37,7 @@ func (p *HTTPPublisher) publishBatches(ctx context.Context, events []*message.Ra
 	return b.errs
 }
 
-// batches are the events of one Publish.
+// batches holds the events of one Publish, and their results.
 type batches struct {
 	p      *HTTPPublisher
 	events []*message.RawMessage
@@ -50,7 +50,7 @@ func (b *batches) answer(positions []int, err error) {
 	}
 }
 
-// to sends the events of one URL. Once it is unavailable, nothing more is sent to it.
+// to sends the events of one URL. Once the receiver is unavailable, to sends nothing more.
 func (b *batches) to(ctx context.Context, target *url.URL, positions []int) {
 	var down error
 	for len(positions) > 0 {
@@ -64,8 +64,7 @@ func (b *batches) to(ctx context.Context, target *url.URL, positions []int) {
 	}
 }
 
-// send sends one batch and returns its error where the receiver is unavailable. A batch that is refused is sent again in
-// halves.
+// send sends one batch. If the receiver is unavailable, send returns the error. It sends a rejected batch again in halves.
 func (b *batches) send(ctx context.Context, target *url.URL, positions []int) (down error) {
 	if ctx.Err() != nil {
 		b.answer(positions, Later(errNoTime, 0))
@@ -91,8 +90,8 @@ func (b *batches) send(ctx context.Context, target *url.URL, positions []int) (d
 	return down
 }
 
-// onesFault says whether one event of a batch can be what an answer speaks of: not where the address or the receiver's
-// trust is wrong.
+// onesFault reports whether a single event may have caused an error. That excludes errors of the address and of
+// authentication.
 func onesFault(err error) bool {
 	if status, ok := errors.AsType[*StatusError](err); ok {
 		return message.IsPermanent(err) || status.Status >= 500

@@ -7,23 +7,24 @@ import (
 	"syscall"
 )
 
-// ErrDeniedAddress says that HTTPConfig.DenyPrivate denied the address of an event's host.
+// ErrDeniedAddress is the cause if HTTPConfig.DenyPrivate denies the address of an event's host.
 var ErrDeniedAddress = errors.New("the address is not public")
 
-// notPublic are ranges that netip reports as global, and that reach no public host.
+// notPublic lists ranges that netip reports as global, but that reach no public host.
 var notPublic = []netip.Prefix{
 	netip.MustParsePrefix("0.0.0.0/8"),
-	netip.MustParsePrefix("100.64.0.0/10"), // shared by carriers, and by metadata services of clouds
+	netip.MustParsePrefix("100.64.0.0/10"), // shared by carriers and by metadata services of clouds
 	netip.MustParsePrefix("192.0.0.0/24"),
 	netip.MustParsePrefix("198.18.0.0/15"),
 	netip.MustParsePrefix("240.0.0.0/4"),
-	netip.MustParsePrefix("::/96"), // obsolete: holds an IPv4 address
+	netip.MustParsePrefix("::/96"), // obsolete; contains an IPv4 address
 	netip.MustParsePrefix("64:ff9b:1::/48"),
-	netip.MustParsePrefix("2001::/32"), // Teredo: holds IPv4 addresses
+	netip.MustParsePrefix("2001::/32"), // Teredo; contains IPv4 addresses
 	netip.MustParsePrefix("fec0::/10"),
 }
 
-// The ranges of IPv6 addresses that a gateway translates to the IPv4 address from this byte on.
+// translated lists the ranges of IPv6 addresses that a gateway translates to IPv4, with the offset of the IPv4 address in
+// bytes.
 var translated = []struct {
 	prefix netip.Prefix
 	from   int
@@ -32,7 +33,7 @@ var translated = []struct {
 	{netip.MustParsePrefix("2002::/16"), 2},
 }
 
-// denyPrivate is a net.Dialer.Control: it sees the address that is about to be connected to.
+// denyPrivate is a net.Dialer.Control, so that it checks the address to which the dialer is about to connect.
 func denyPrivate(_, address string, _ syscall.RawConn) error {
 	target, err := netip.ParseAddrPort(address)
 	if err != nil {

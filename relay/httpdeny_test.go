@@ -47,7 +47,7 @@ func TestHTTPDenyPrivateChecksTheDialedAddress(t *testing.T) {
 	if err := newHTTP(t, relay.HTTPConfig{URL: server.URL}).Publish(t.Context(), rawEvents(1))[0]; err != nil || requests.Load() != 1 {
 		t.Errorf("without DenyPrivate: %v", err)
 	}
-	// Nobody answers there, but the address is public.
+	// These addresses are public, but no host has them.
 	for _, host := range []string{"192.0.2.1", "[2001:db8::1]"} {
 		p := newHTTP(t, relay.HTTPConfig{URL: "http://" + host, DenyPrivate: true, Timeout: 50 * time.Millisecond})
 		if err := p.Publish(t.Context(), rawEvents(1))[0]; err == nil || errors.Is(err, relay.ErrDeniedAddress) {

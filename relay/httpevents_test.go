@@ -20,7 +20,7 @@ import (
 
 var webhookSecret, nextSecret = []byte("0123456789abcdef"), []byte("fedcba9876543210")
 
-// TestHTTPRoundTrip holds that a receiver has the events as they were, in every mode, signed with either secret.
+// TestHTTPRoundTrip checks that a receiver gets the events unchanged, in every mode, signed with either secret.
 func TestHTTPRoundTrip(t *testing.T) {
 	t.Parallel()
 	for name, mode := range map[string]cehttp.Mode{"structured": cehttp.Structured, "binary": cehttp.Binary, "batched": cehttp.Batched} {
@@ -68,7 +68,7 @@ func TestHTTPRoundTrip(t *testing.T) {
 	}
 }
 
-// TestHTTPWrongSecret holds that a receiver which does not trust the sender costs attempts, and parks nothing at once.
+// TestHTTPWrongSecret checks that a receiver with another secret costs attempts and parks nothing at once.
 func TestHTTPWrongSecret(t *testing.T) {
 	t.Parallel()
 	server := receiver(t, func(w http.ResponseWriter, r *http.Request) {
@@ -83,7 +83,8 @@ func TestHTTPWrongSecret(t *testing.T) {
 	}
 }
 
-// TestHTTPBatchFindsThePoison holds that one event which the receiver cannot take does not park, or wear out, the others.
+// TestHTTPBatchFindsThePoison checks that one event which the receiver does not accept does not park the others or use up
+// their attempts.
 func TestHTTPBatchFindsThePoison(t *testing.T) {
 	t.Parallel()
 	for status, want := range map[int]string{422: "parked", 413: "parked", 500: "refused", 404: "refused", 503: "unavailable"} {
@@ -103,7 +104,7 @@ func TestHTTPBatchFindsThePoison(t *testing.T) {
 			for i, err := range newHTTP(t, relay.HTTPConfig{URL: server.URL, Mode: cehttp.Batched, BatchSize: 50}).Publish(t.Context(), rawEvents(100)) {
 				wanted := "sent"
 				switch {
-				case i == 37, i < 50 && status == 404, status == 503: // those speak of the address, and of the receiver
+				case i == 37, i < 50 && status == 404, status == 503: // these statuses are about the address and the receiver
 					wanted = want
 				}
 				if fate(err) != wanted {
@@ -117,7 +118,7 @@ func TestHTTPBatchFindsThePoison(t *testing.T) {
 	}
 }
 
-// TestHTTPBadEvents holds that what cannot be a request is the event's fault or the operator's, and never an outage.
+// TestHTTPBadEvents checks that an event which no request can carry never causes an outage.
 func TestHTTPBadEvents(t *testing.T) {
 	t.Parallel()
 	server := receiver(t, func(http.ResponseWriter, *http.Request) {})
@@ -159,7 +160,7 @@ func TestHTTPBadEvents(t *testing.T) {
 	}
 }
 
-// TestHTTPHostDown holds that a host that is down is asked once a batch, and the others all the same.
+// TestHTTPHostDown checks that an unavailable host gets one request per batch, and that other hosts get theirs.
 func TestHTTPHostDown(t *testing.T) {
 	t.Parallel()
 	for _, mode := range []cehttp.Mode{cehttp.Structured, cehttp.Batched} {

@@ -23,9 +23,9 @@ import (
 	"github.com/luatx/luatx/relay/cehttp"
 )
 
-// shop is a receiver of webhooks that notes the ids it has taken, and when it was asked.
+// shop is a receiver of webhooks that records the ids that it accepted, and the time of each request.
 type shop struct {
-	answer func(w http.ResponseWriter, event *message.RawMessage, times int) // nil: it takes the event
+	answer func(w http.ResponseWriter, event *message.RawMessage, times int) // if nil, shop accepts the event
 
 	mu    sync.Mutex
 	times map[string]int
@@ -68,7 +68,7 @@ func (s *shop) seen(id string) (times, taken int) {
 	return s.times[id], s.taken[id]
 }
 
-// serve listens on an address, a free one where it is empty.
+// serve listens on an address, or on a free one if it is empty.
 func serve(t testing.TB, address string, handler http.Handler) *httptest.Server {
 	t.Helper()
 	server := httptest.NewUnstartedServer(handler)
@@ -88,7 +88,7 @@ var quickly = relay.Config{
 	Attempts: 2, BackoffBase: time.Millisecond, BackoffCap: 5 * time.Millisecond, PauseCap: 20 * time.Millisecond, SweepInterval: 50 * time.Millisecond,
 }
 
-// TestHTTPThroughARelay holds what each answer of a receiver does to an event.
+// TestHTTPThroughARelay checks the effect of each response on an event.
 func TestHTTPThroughARelay(t *testing.T) {
 	t.Parallel()
 	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
@@ -124,7 +124,7 @@ func TestHTTPThroughARelay(t *testing.T) {
 	})
 }
 
-// TestHTTPRestart holds that a receiver which is not there for a while costs no event an attempt.
+// TestHTTPRestart checks that a receiver which restarts costs no event an attempt.
 func TestHTTPRestart(t *testing.T) {
 	t.Parallel()
 	client := redistest.Shared(t).Client(t)
@@ -153,7 +153,7 @@ func TestHTTPRestart(t *testing.T) {
 	}
 }
 
-// TestHTTPLeftAlone holds that a receiver has its Retry-After, and that another one does not notice.
+// TestHTTPLeftAlone checks that the relay honors Retry-After, and that another receiver is not affected.
 func TestHTTPLeftAlone(t *testing.T) {
 	t.Parallel()
 	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
@@ -188,7 +188,7 @@ func TestHTTPLeftAlone(t *testing.T) {
 	})
 }
 
-// waits are the times between requests.
+// waits returns the times between requests.
 func (s *shop) waits() []time.Duration {
 	s.mu.Lock()
 	defer s.mu.Unlock()

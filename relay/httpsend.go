@@ -22,13 +22,13 @@ import (
 )
 
 const (
-	// answerKept is how much of an answer Redact gets, and how much of its text goes into the error, in bytes.
+	// answerKept is the number of bytes of a response's body that Redact gets, and the maximum size of its text in the error.
 	answerKept = 512
-	// answerRead is how much of an answer is read, so that the connection can be used again.
+	// answerRead is the maximum number of bytes of a response that are read, so that the connection can be reused.
 	answerRead = 64 << 10
 )
 
-// send makes one request of the events and says what became of them.
+// send sends the events in one request and returns the result for all of them.
 func (p *HTTPPublisher) send(ctx context.Context, target *url.URL, events ...*message.RawMessage) error {
 	bounded, cancel := context.WithTimeout(ctx, p.cfg.Timeout)
 	defer cancel()
@@ -45,7 +45,7 @@ func (p *HTTPPublisher) send(ctx context.Context, target *url.URL, events ...*me
 		return unanswered(ctx, req, err, written.Load())
 	}
 	defer func() { _ = resp.Body.Close() }()
-	kept, _ := io.ReadAll(io.LimitReader(resp.Body, answerKept)) // what there is of it
+	kept, _ := io.ReadAll(io.LimitReader(resp.Body, answerKept)) // an error leaves the part that arrived
 	_, _ = io.Copy(io.Discard, io.LimitReader(resp.Body, answerRead))
 	return p.judge(resp, kept)
 }
@@ -80,13 +80,13 @@ func (p *HTTPPublisher) request(ctx context.Context, target *url.URL, events []*
 		}
 		cehttp.Sign(req.Header, body, id, time.Now(), p.cfg.Secrets...)
 	}
-	// Nothing is sent of this: it tells the transport that the request may be repeated where a connection has been closed
-	// while it was idle.
+	// A nil value is not sent. Its key tells the transport that it may repeat the request if the server has closed the idle
+	// connection.
 	req.Header["Idempotency-Key"] = req.Header.Values("Idempotency-Key")
 	return req, nil
 }
 
-// checkHeader refuses what the transport would, whose error looks like one of the network.
+// checkHeader returns an error for headers that the transport would reject with an error that looks like a network failure.
 func checkHeader(header http.Header) error {
 	for name, values := range header {
 		if name == "" || strings.ContainsFunc(name, func(r rune) bool { return r <= ' ' || r > '~' }) || strings.ContainsAny(name, `"(),/:;<=>?@[]\{}`) {
@@ -101,7 +101,7 @@ func checkHeader(header http.Header) error {
 	return nil
 }
 
-// unanswered is the error of a request without an answer.
+// unanswered returns the error of a request that got no response.
 func unanswered(ctx context.Context, req *http.Request, err error, written bool) error {
 	err = &requestError{req.URL.Host, err}
 	switch {
@@ -118,8 +118,8 @@ func unanswered(ctx context.Context, req *http.Request, err error, written bool)
 // deniedClass is the class of events that HTTPConfig.DenyPrivate parks.
 const deniedClass = "denied_address"
 
-// requestError is the error of a request without a valid answer. Its text names the host and the cause: the transport's own
-// text may hold the URL and what the receiver has sent.
+// requestError is the error of a request without a valid response. Its text names only the host and the cause, because the
+// transport's text may contain the URL and data that the receiver sent.
 type requestError struct {
 	host string
 	err  error
@@ -149,7 +149,7 @@ func (e *requestError) cause() string {
 	return "the receiver returned no valid HTTP response"
 }
 
-// StatusError is an answer that is not a success.
+// StatusError is the error of a response that is not a success.
 type StatusError struct {
 	// Host is the host, and the port if the URL has one, that the request went to.
 	Host string
@@ -171,7 +171,7 @@ func (e *StatusError) Error() string {
 // Class implements Classified.
 func (e *StatusError) Class() string { return "http_" + strconv.Itoa(e.Status) }
 
-// judge says what an answer means for the events of its request.
+// judge returns the error that a response means for the events of its request.
 func (p *HTTPPublisher) judge(resp *http.Response, kept []byte) error {
 	status := resp.StatusCode
 	if status/100 == 2 {
@@ -200,7 +200,8 @@ func (p *HTTPPublisher) judge(resp *http.Response, kept []byte) error {
 	return err
 }
 
-// retryAfter reads Retry-After: seconds, or a date by the clock of the one who answers.
+// retryAfter parses the Retry-After header: seconds, or a date, which is compared with the receiver's clock if the response
+// has a Date.
 func retryAfter(header http.Header) (time.Duration, bool) {
 	text := strings.TrimSpace(header.Get("Retry-After"))
 	if seconds, err := strconv.ParseUint(text, 10, 31); err == nil {

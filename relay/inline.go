@@ -9,10 +9,10 @@ import (
 	"github.com/luatx/luatx/internal/sleep"
 )
 
-// givingBack is how often a stopping relay looks whether a reserved slot was given up.
+// givingBack is the interval at which a stopping relay checks whether reserved slots were released.
 const givingBack = 10 * time.Millisecond
 
-// inlineRelay is a Relay as the Transactor sees it.
+// inlineRelay is the part of a Relay that the Transactor uses.
 type inlineRelay struct{ *Relay }
 
 // Reserve implements link.Relay.
@@ -29,8 +29,8 @@ func (r inlineRelay) Reserve() (time.Duration, bool) {
 
 // Committed implements link.Relay.
 func (r inlineRelay) Committed(slot int, events []shard.Event, reserved bool) {
-	own := events[:0]   // they are this relay's
-	var first time.Time // when one of the others is due
+	own := events[:0]   // events that this relay publishes inline
+	var first time.Time // when the first of the other events is due
 	for _, event := range events {
 		if reserved && event.Plain() {
 			own = append(own, event)
@@ -44,18 +44,19 @@ func (r inlineRelay) Committed(slot int, events []shard.Event, reserved bool) {
 			first = due
 		}
 	}
-	if !first.IsZero() { // once: the look at it finds all
+	if !first.IsZero() { // once is enough, because the claim finds all of them
 		r.schedule.add(slot, first)
 	}
 	switch {
 	case len(own) > 0:
-		r.inline <- handover{slot, own} // has room: one place a reservation
+		r.inline <- handover{slot, own} // never blocks: the channel has room for every reservation
 	case reserved:
 		r.waiting.Add(-1)
 	}
 }
 
-// publishInline publishes what this process has committed, whatever waits in one batch; it never lingers.
+// publishInline publishes the events that this process has committed. Each batch holds the events that already wait; it
+// never waits for more.
 func (r *Relay) publishInline(ctx, work context.Context) {
 	for {
 		select {
@@ -80,7 +81,7 @@ func (r *Relay) publishInline(ctx, work context.Context) {
 	}
 }
 
-// gather takes what waits beside the first handover, up to a batch.
+// gather returns the first handover with those that already wait, up to a batch.
 func (r *Relay) gather(first handover) []handover {
 	batch := append(make([]handover, 0, 1+min(len(r.inline), r.cfg.BatchSize)), first)
 	for n := len(first.events); n < r.cfg.BatchSize; {
@@ -95,8 +96,8 @@ func (r *Relay) gather(first handover) []handover {
 	return batch
 }
 
-// giveBack makes due what still waits for inline publishing when the relay stops, one script for all that waits of a slot, and
-// what commits that had reserved a place before hand over meanwhile.
+// giveBack releases the events that still wait for inline publishing when the relay stops, with one script for each slot.
+// It also releases the events of commits that reserved a place before and hand over meanwhile.
 func (r *Relay) giveBack(life context.Context) {
 	ctx, cancel := context.WithTimeout(life, r.cfg.DrainTimeout)
 	defer cancel()

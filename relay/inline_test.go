@@ -11,7 +11,7 @@ import (
 	"github.com/luatx/luatx/relay"
 )
 
-// TestRelayLendsItsOnlyInlineSlotAgain hands over what a commit may end with, and reserves the slot before each.
+// TestRelayLendsItsOnlyInlineSlotAgain checks each result of a commit, and reserves the only slot before each.
 func TestRelayLendsItsOnlyInlineSlotAgain(t *testing.T) {
 	t.Parallel()
 	_, client := redistest.Mini(t)
@@ -37,7 +37,7 @@ func TestRelayLendsItsOnlyInlineSlotAgain(t *testing.T) {
 	for _, c := range []struct {
 		name   string
 		events []shard.Event
-		inline bool // it takes a moment until the slot is free
+		inline bool // releasing the slot takes a moment
 	}{
 		{"nothing committed", nil, false},
 		{"events that are not published inline", others, false},

@@ -21,7 +21,7 @@ import (
 	"github.com/luatx/luatx/relay"
 )
 
-// ordered makes events of one ordering key.
+// ordered returns events with the same ordering key.
 func ordered(key string, ids ...string) []luatx.Event {
 	events := make([]luatx.Event, len(ids))
 	for i, id := range ids {
@@ -48,7 +48,7 @@ func commit(t testing.TB, tr *luatx.Transactor, aggregate string, events ...luat
 	redistest.Must(t, err)
 }
 
-// emit commits one transaction with events of these ids, which have no order.
+// emit commits one transaction with events of the given ids, without ordering keys.
 func emit(t testing.TB, tr *luatx.Transactor, aggregate string, ids ...string) {
 	t.Helper()
 	commit(t, tr, aggregate, ordered("", ids...)...)
@@ -111,8 +111,8 @@ func (c *scriptCounter) of(name string) int {
 	return c.runs[name]
 }
 
-// TestRelayPublishesALaneInFewTurns checks that the settlement of an event takes the next one of its lane along, and that
-// the relay comes back by itself for the rest of a lane that is longer than one turn.
+// TestRelayPublishesALaneInFewTurns checks that the settlement of an event leases the next one of its lane, and that the
+// relay returns by itself for the rest of a lane that is longer than one turn.
 func TestRelayPublishesALaneInFewTurns(t *testing.T) {
 	t.Parallel()
 	for events, turns := range map[int]int{10: 1, 140: 3} {
@@ -139,8 +139,8 @@ func TestRelayPublishesALaneInFewTurns(t *testing.T) {
 	}
 }
 
-// TestOrderedBesidePlain holds that what is ordered waits for its turn, though it was committed with what is published
-// at once.
+// TestOrderedBesidePlain checks that ordered events wait for their turn, although they were committed with events that are
+// published at once.
 func TestOrderedBesidePlain(t *testing.T) {
 	t.Parallel()
 	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
@@ -160,8 +160,8 @@ func TestOrderedBesidePlain(t *testing.T) {
 	})
 }
 
-// TestLanesKeepOrder holds the order of every lane over failures, outages and two relays, and that an event is
-// published while no other of its lane is.
+// TestLanesKeepOrder checks the order of every lane over failures, outages and two relays, and that no two events of a lane
+// are published at the same time.
 func TestLanesKeepOrder(t *testing.T) {
 	t.Parallel()
 	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
@@ -199,7 +199,7 @@ func TestLanesKeepOrder(t *testing.T) {
 		for _, lane := range []string{"x", "y", "z"} {
 			want = append(want, names(lane, each)...)
 		}
-		for i := range each { // lanes that grow while they are worked on
+		for i := range each { // the lanes grow during publishing
 			var events []luatx.Event
 			for _, lane := range []string{"x", "y", "z"} {
 				events = append(events, ordered(lane, names(lane, each)[i])...)
@@ -208,7 +208,7 @@ func TestLanesKeepOrder(t *testing.T) {
 		}
 		redistest.Eventually(t, "everything to be sent", func() bool { return counts(t, tr) == outbox.Counts{Sent: int64(len(want))} })
 		for _, lane := range []string{"x", "y", "z"} {
-			var sent []string // a failed attempt is followed by the same event
+			var sent []string // without the repetitions after failed attempts
 			for _, id := range out.having(lane) {
 				if len(sent) == 0 || sent[len(sent)-1] != id {
 					sent = append(sent, id)
@@ -221,7 +221,7 @@ func TestLanesKeepOrder(t *testing.T) {
 	})
 }
 
-// TestParkedInALane holds what becomes of the events behind a parked one, and that other lanes do not notice.
+// TestParkedInALane checks the events behind a parked one, and that other lanes are not affected.
 func TestParkedInALane(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
@@ -261,7 +261,7 @@ func TestParkedInALane(t *testing.T) {
 	}
 }
 
-// TestScheduled holds that an event is published at its time, and not before, by the relay of the process.
+// TestScheduled checks that the relay of the process publishes an event at its time, and not before.
 func TestScheduled(t *testing.T) {
 	t.Parallel()
 	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
@@ -286,7 +286,7 @@ func TestScheduled(t *testing.T) {
 	})
 }
 
-// TestStopGivesLanesBack holds that a relay that stops leaves what follows in its lanes to others, unleased.
+// TestStopGivesLanesBack checks that a stopping relay leaves the following events of its lanes unleased.
 func TestStopGivesLanesBack(t *testing.T) {
 	t.Parallel()
 	client := redistest.Shared(t).Client(t)
@@ -327,7 +327,7 @@ func TestStopGivesLanesBack(t *testing.T) {
 	}
 }
 
-// slotWith is the slot in which events are pending.
+// slotWith returns the slot with pending events.
 func slotWith(t testing.TB, tr *luatx.Transactor) int {
 	t.Helper()
 	waiting, err := link.Of(tr).Scripts.Waiting(t.Context(), tr.Keyspace().Slots())

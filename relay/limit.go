@@ -13,24 +13,27 @@ import (
 	"github.com/luatx/luatx/message"
 )
 
-// LimitConfig configures Limit. One of Concurrency and Rate is required.
+// LimitConfig configures Limit. Concurrency, Rate or both are required.
 type LimitConfig struct {
-	// Concurrency is how many calls of the Publisher are under way at a time. Defaults to 0: any number.
+	// Concurrency is the maximum number of calls of the Publisher that run at a time. Defaults to 0: no limit.
 	Concurrency int
-	// Batch is the most events of one call. Defaults to 1 where Concurrency is set, else 100.
+	// Batch is the maximum number of events of one call. Defaults to 1 if Concurrency is set, and to 100 otherwise.
 	Batch int
-	// Rate is how many events a second go out. Defaults to 0: any number.
+	// Rate is the maximum number of events per second. Defaults to 0: no limit.
 	Rate float64
-	// Burst is how many of them at once, after a pause. Defaults to a tenth of Rate, at least 1.
+	// Burst is the number of events that may be published at once after a pause. Defaults to a tenth of Rate, at least 1.
 	Burst int
-	// Tenant names whose an event is. While more waits than can go out, the tenants take turns. Defaults to one for all.
+	// Tenant returns the tenant of an event. While more events wait than may be published, the tenants take turns. Defaults to
+	// one tenant for all events.
 	Tenant func(*message.RawMessage) string
-	// Weight is how many events a tenant sends in its turn. Less than 1 counts as 1. Defaults to 1 for all.
+	// Weight is the number of events that a tenant publishes in one turn. Values below 1 count as 1. Defaults to 1 for every
+	// tenant.
 	Weight func(tenant string) int
-	// Wait is how long events wait here for their turn; one of each tenant does in any case. The others are given back
-	// until their turn may have come, so that the relay finds what other tenants have. Defaults to 100 ms.
+	// Wait is how long events wait here for their turn. The relay takes back events that would wait longer, until their turn
+	// is expected, so that it can claim those of other tenants. One event of each tenant always waits here. Defaults to 100
+	// ms.
 	Wait time.Duration
-	// Key names what keeps events in order, as that of FuncConfig. Defaults to the partition key.
+	// Key returns the ordering key of an event, as FuncConfig.Key does. Defaults to the partition key.
 	Key func(*message.RawMessage) string
 }
 
@@ -67,10 +70,13 @@ func (c LimitConfig) validate() error {
 	return nil
 }
 
-// Limit bounds what a Publisher is given, each of its scopes for itself; put it around the Publisher of a Rule for limits of
-// one destination. The bounds are those of this process: several relays share nothing. Where a destination is the
-// bottleneck, tenants take turns. What has to wait for longer than it may is answered Later: it costs no attempt, and is no
-// outage.
+// Limit returns a Publisher that limits the calls of p, separately for each scope. To limit one destination, put Limit
+// around the Publisher of its Rule. The limits are those of this process; several relays share nothing. If a destination is
+// the bottleneck, tenants take turns. An event that would wait too long gets an error made by Later, so its attempt does
+// not count and no outage begins.
+//
+// Limit returns an error if p is nil or cfg is invalid. If the context of a call of Publish ends, the events that still
+// wait are given back.
 func Limit(p Publisher, cfg LimitConfig) (Scoped, error) {
 	if p == nil {
 		return nil, errors.New("relay: Limit needs a Publisher")
@@ -114,8 +120,8 @@ func (l *limited) Publish(ctx context.Context, events []*message.RawMessage) []e
 	return c.errs
 }
 
-// enter returns the limiter of a scope, and keeps it there until leave. Where there are many, it forgets those that remember
-// nothing.
+// enter returns the limiter of a scope, which stays until leave. If there are many limiters, enter forgets those without
+// state.
 func (l *limited) enter(scope string) *limiter {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -137,24 +143,24 @@ func (l *limited) leave(at *limiter) {
 	at.users--
 }
 
-// call is one Publish under way.
+// call is one running Publish.
 type call struct {
 	ctx       context.Context
 	publisher Publisher
 	events    []*message.RawMessage
 	errs      []error
-	waiting   sync.WaitGroup // for its tickets
+	waiting   sync.WaitGroup // until its tickets are finished
 }
 
-// ticket is a place in the queue for the first of some events of one key, and then for the next.
+// ticket is a place in a queue for the events of one key. It stands for the first event, and later for each of the next.
 type ticket struct {
 	call   *call
 	tenant string
 	weight int
-	chain  []int // positions among the events
+	chain  []int // positions in call.events
 }
 
-// finish answers all that is left of a ticket.
+// finish sets the result of the remaining events of a ticket.
 func (t *ticket) finish(err error) {
 	for _, i := range t.chain {
 		t.call.errs[i] = err
@@ -162,7 +168,8 @@ func (t *ticket) finish(err error) {
 	t.call.waiting.Done()
 }
 
-// publish sends the first event of each ticket, all of one call, and returns the tickets that have another one to send.
+// publish publishes the first event of each ticket. All tickets must be of this call. It returns the tickets that have more
+// events, and the error of the destination if that is unavailable.
 func (c *call) publish(tickets []*ticket) (again []*ticket, down error) {
 	some := make([]*message.RawMessage, len(tickets))
 	for i, t := range tickets {
@@ -177,7 +184,7 @@ func (c *call) publish(tickets []*ticket) (again []*ticket, down error) {
 			down = err
 			t.finish(err)
 		case errors.Is(err, ErrLater):
-			t.finish(err) // and so due again together
+			t.finish(err) // so that all are due at the same time
 		case err != nil:
 			t.finish(Later(errBehind, 0))
 		case len(t.chain) > 0:

@@ -16,7 +16,7 @@ import (
 	"github.com/luatx/luatx/relay"
 )
 
-// meter notes what it is given, and when.
+// meter records the events that it gets, and when.
 type meter struct {
 	took   time.Duration
 	answer func(*message.RawMessage) error
@@ -79,7 +79,7 @@ func ofTenant(name string) func(int, message.Attributes) {
 	return func(i int, a message.Attributes) { a["tenant"], a["id"] = name, fmt.Sprint(name, i) }
 }
 
-// TestLimitRate holds that no more goes out than the rate and the burst allow, over any time, and no less either.
+// TestLimitRate checks that the rate and the burst are neither exceeded nor missed over any time.
 func TestLimitRate(t *testing.T) {
 	t.Parallel()
 	for name, cfg := range map[string]relay.LimitConfig{
@@ -125,7 +125,8 @@ func TestLimitRate(t *testing.T) {
 	}
 }
 
-// TestLimitGivesBack holds that what would wait for too long does not, and comes back one behind the other within a minute.
+// TestLimitGivesBack checks that events that would wait too long are given back, and become due one after another within a
+// minute.
 func TestLimitGivesBack(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -174,10 +175,10 @@ func TestLimitGivesBack(t *testing.T) {
 	}
 }
 
-// TestLimitConcurrency holds the number of calls under way, of all batches together.
+// TestLimitConcurrency checks the number of concurrent calls over all batches.
 func TestLimitConcurrency(t *testing.T) {
 	t.Parallel()
-	for batch, calls := range map[int]int{0: 63, 10: 9} { // a call takes the events of one batch of the relay
+	for batch, calls := range map[int]int{0: 63, 10: 9} { // a call gets the events of one batch of the relay
 		synctest.Test(t, func(t *testing.T) {
 			out := &meter{took: time.Second}
 			l := limit(t, out, relay.LimitConfig{Concurrency: 3, Batch: batch, Wait: time.Hour})
@@ -194,7 +195,7 @@ func TestLimitConcurrency(t *testing.T) {
 	}
 }
 
-// TestLimitFairness holds that a tenant with a long queue does not make the others wait for it.
+// TestLimitFairness checks that other tenants do not wait for the long queue of one.
 func TestLimitFairness(t *testing.T) {
 	t.Parallel()
 	for name, cfg := range map[string]relay.LimitConfig{
@@ -219,7 +220,7 @@ func TestLimitFairness(t *testing.T) {
 				if all := time.Since(begun); all < 9*time.Second || len(out.events) != 10_010 {
 					t.Errorf("all %d took %v", len(out.events), all)
 				}
-				share := 10 * 2 * time.Millisecond // ten of a thousand a second, half of it for each
+				share := 10 * 2 * time.Millisecond // ten of a thousand per second, half of it for each
 				if name == "weights" {
 					share = 10 * 5 * time.Millisecond
 				}
@@ -234,7 +235,7 @@ func TestLimitFairness(t *testing.T) {
 	}
 }
 
-// TestLimitEnds holds that nobody waits beyond the time of a batch, and that nothing is sent afterwards.
+// TestLimitEnds checks that no event waits longer than the context of its batch, and that none is sent afterwards.
 func TestLimitEnds(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -266,7 +267,8 @@ func TestLimitEnds(t *testing.T) {
 	})
 }
 
-// TestLimitEndsWhileItSends holds that what stands behind an event that is out when the time is over is given back.
+// TestLimitEndsWhileItSends checks that an event is given back if its predecessor is still being sent when the context
+// ends.
 func TestLimitEndsWhileItSends(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -285,7 +287,7 @@ func TestLimitEndsWhileItSends(t *testing.T) {
 	})
 }
 
-// TestLimitOutage holds that who waits for a destination which is unavailable hears so, and others do not.
+// TestLimitOutage checks that events waiting for an unavailable destination get its error, and others do not.
 func TestLimitOutage(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -305,12 +307,12 @@ func TestLimitOutage(t *testing.T) {
 		if out.calls != 12 {
 			t.Errorf("%d calls, want 2 that fail and 10", out.calls)
 		}
-		l.Publish(t.Context(), rawEvents(1, func(_ int, a message.Attributes) { a["destination"] = "dead" })) // finds nobody before it
+		l.Publish(t.Context(), rawEvents(1, func(_ int, a message.Attributes) { a["destination"] = "dead" })) // no other event waits
 	})
 }
 
-// TestLimitPassesOnWhatIsPaused holds that an event whose destination is known to be unavailable is no outage here: it is given back
-// with those behind it, and the others go on.
+// TestLimitPassesOnWhatIsPaused checks that an event with an error made by Later begins no outage here. It is given back
+// with those behind it, and the others continue.
 func TestLimitPassesOnWhatIsPaused(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -330,7 +332,7 @@ func TestLimitPassesOnWhatIsPaused(t *testing.T) {
 	})
 }
 
-// TestLimitOrder holds that events of a key go out one after the other, and none after one that failed.
+// TestLimitOrder checks that events with the same key are published one after another, and none after a failed one.
 func TestLimitOrder(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -378,7 +380,7 @@ func TestLimitRefuses(t *testing.T) {
 	}
 }
 
-// TestFairnessThroughARelay holds that a tenant's few events overtake another's long backlog that waits in the outbox.
+// TestFairnessThroughARelay checks that a few events of one tenant overtake the long backlog of another in the outbox.
 func TestFairnessThroughARelay(t *testing.T) {
 	t.Parallel()
 	client := redistest.Shared(t).Client(t)

@@ -13,7 +13,7 @@ import (
 	"github.com/luatx/luatx/relay"
 )
 
-// delays is for how long events are given back; -1: they are not.
+// delays returns for how long events are given back, or -1 for events that are not.
 func delays(errs ...error) []time.Duration {
 	waits := make([]time.Duration, len(errs))
 	for i, err := range errs {
@@ -25,13 +25,14 @@ func delays(errs ...error) []time.Duration {
 	return waits
 }
 
-// TestLimitEstimates holds that what is given back is due when its turn may have come, by the rate and by what calls took.
+// TestLimitEstimates checks that events given back are due at their expected turn, by the rate and by the duration of
+// calls.
 func TestLimitEstimates(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		cfg  relay.LimitConfig
-		took []time.Duration // calls before
-		want []time.Duration // what becomes of three events then
+		took []time.Duration // durations of earlier calls
+		want []time.Duration // results of three later events
 	}{
 		"a rate":             {relay.LimitConfig{Rate: 0.5, Burst: 1}, nil, []time.Duration{-1, 6 * time.Second, 8 * time.Second}},
 		"one call at a time": {relay.LimitConfig{Concurrency: 1}, []time.Duration{time.Second}, []time.Duration{-1, 3 * time.Second, 4 * time.Second}},
@@ -60,7 +61,7 @@ func TestLimitEstimates(t *testing.T) {
 	}
 }
 
-// TestLimitGivesBackWhatFindsAllCallsTaken holds that only calls that are free count as room.
+// TestLimitGivesBackWhatFindsAllCallsTaken checks that only free calls count as room.
 func TestLimitGivesBackWhatFindsAllCallsTaken(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -76,7 +77,7 @@ func TestLimitGivesBackWhatFindsAllCallsTaken(t *testing.T) {
 	})
 }
 
-// TestLimitKeepsOneOfEachTenant holds that a tenant is not put off for good while another has the larger share.
+// TestLimitKeepsOneOfEachTenant checks that a tenant makes progress while another has the larger share.
 func TestLimitKeepsOneOfEachTenant(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -92,7 +93,7 @@ func TestLimitKeepsOneOfEachTenant(t *testing.T) {
 	})
 }
 
-// TestLimitGoesOnWithoutThoseWhoLeft holds that a call whose time is over leaves what others wait for as it was.
+// TestLimitGoesOnWithoutThoseWhoLeft checks that a call whose context ends does not affect the tickets of other calls.
 func TestLimitGoesOnWithoutThoseWhoLeft(t *testing.T) {
 	t.Parallel()
 	for name, tenants := range map[string][2]string{"one tenant": {"a", "a"}, "two tenants": {"a", "b"}} {
@@ -120,7 +121,7 @@ func TestLimitGoesOnWithoutThoseWhoLeft(t *testing.T) {
 	}
 }
 
-// TestLimitHoldsTurns holds that a turn has as many events as its tenant weighs, from the first one on.
+// TestLimitHoldsTurns checks that each turn has as many events as the tenant's weight, including the first.
 func TestLimitHoldsTurns(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -11,22 +11,23 @@ import (
 	"github.com/luatx/luatx/internal/shard"
 )
 
-// Observer is told what a Relay does, for metrics and traces. A function that is nil is not called, and costs nothing.
+// Observer receives notifications of a Relay's actions, for metrics and traces. The Relay does not call functions that are
+// nil.
 //
-// The functions run in the relay's goroutines, outside of locks: a slow one holds up its batch, whose lease runs on. They
-// are called by several goroutines at once. A panic ends in the log.
+// The functions run in the relay's goroutines, several at once, and hold no lock. A slow function delays its batch while
+// the lease runs. A panic is logged.
 type Observer struct {
-	// Published is told when the Publisher has answered, before the shard is told.
+	// Published is called when a call of the Publisher has returned, before the results are stored in the shard.
 	Published func(context.Context, Published)
-	// Settled is told when a shard has taken over what became of its events.
+	// Settled is called when a shard has stored the results of its events.
 	Settled func(context.Context, Settled)
-	// Outage is told when a destination becomes unavailable, and when it is available again.
+	// Outage is called when a destination becomes unavailable, and when it is available again.
 	Outage func(context.Context, Outage)
 	// Stuck is called when the relay abandons a call of the Publisher that does not return, and when such a call returns.
 	Stuck func(context.Context, Stuck)
 }
 
-// And returns an Observer that tells o and then other.
+// And returns an Observer that notifies o and then other.
 func (o Observer) And(other Observer) Observer {
 	return Observer{
 		Published: observe.Both(o.Published, other.Published),
@@ -38,63 +39,64 @@ func (o Observer) And(other Observer) Observer {
 
 // Published is one call of the Publisher.
 type Published struct {
-	// Destination is the scope of its events; empty where the Publisher is not Scoped.
+	// Destination is the scope of the events. It is empty if the Publisher is not Scoped.
 	Destination string
-	// Events is how many it was given, and Failed to how many of them it answered with an error of whatever kind.
+	// Events is the number of events of the call, and Failed the number of those for which the Publisher returned an error of
+	// any kind.
 	Events, Failed int
-	// Began is when it was called, and Duration for how long it worked.
+	// Began is when the relay called the Publisher, and Duration how long the call took.
 	Began    time.Time
 	Duration time.Duration
-	// Err is the first error; nil where there is none.
+	// Err is the first error, or nil.
 	Err error
 }
 
-// Settled is what a shard was told of its events.
+// Settled holds the results that a shard has stored.
 type Settled struct {
 	Slot int
-	// Sent were published. Failed are tried again after a pause, and Returned without having been tried.
+	// Sent events were published. Failed events are retried after a pause. Returned events were given back without an attempt.
 	Sent, Failed, Returned int
-	// Parked stay until an operator acts.
+	// Parked events stay until an operator acts.
 	Parked []Parked
-	// Lost were another's by then, or gone.
+	// Lost events were gone, or another relay had leased them.
 	Lost int
 }
 
 // Parked is an event that needs an operator.
 type Parked struct {
-	// ID is empty where the relay that held the event died or hung at its last attempt.
+	// ID is empty if the relay that held the event crashed or hung during the last attempt.
 	ID string
-	// Class and Error say why, as outbox.Event does.
+	// Class and Error are the reason, as in outbox.Event.
 	Class, Error string
 }
 
-// Outage is the beginning or the end of a destination's being unavailable.
+// Outage is the beginning or the end of an outage of a destination.
 type Outage struct {
-	// Destination is the scope; empty stands for all that the Publisher sends to.
+	// Destination is the scope. The empty scope stands for every destination of the Publisher.
 	Destination string
-	// At is when: calls may overtake one another.
+	// At is the time of the change. Use it to order calls, which may arrive in another order.
 	At time.Time
-	// Over says that it is available again.
+	// Over reports that the destination is available again.
 	Over bool
-	// Err is what the Publisher answered; nil where it is over.
+	// Err is the error of the Publisher, or nil if the outage is over.
 	Err error
 }
 
 // Stuck is a call of the Publisher that the relay abandoned because it outlived its context, or the late return of one.
 type Stuck struct {
-	// Destination is the scope of its events; empty where the Publisher is not Scoped.
+	// Destination is the scope of the events. It is empty if the Publisher is not Scoped.
 	Destination string
-	// Events is how many events the call was given. Inside of a Publisher such as Func or Route, which calls another for
-	// some of its events, these are counted.
+	// Events is the number of events of the call. If the call ran inside a Publisher such as Func or Route, which calls
+	// another Publisher for some of its events, only those events count.
 	Events int
-	// Began is when the relay called the Publisher, and Duration how long ago that is.
+	// Began is when the relay called the Publisher, and Duration how long ago that was.
 	Began    time.Time
 	Duration time.Duration
 	// Returned reports that the call has returned. Each abandoned call is reported once, and its return at most once.
 	Returned bool
 }
 
-// published tells of a call of the Publisher.
+// published notifies the observer of a call of the Publisher.
 func (o *Observer) published(ctx context.Context, log *slog.Logger, scope string, began time.Time, errs []error) {
 	if o.Published == nil {
 		return
@@ -111,7 +113,7 @@ func (o *Observer) published(ctx context.Context, log *slog.Logger, scope string
 	observe.Tell(ctx, log, o.Published, p)
 }
 
-// settled tells what became of a batch, by what its shard has answered.
+// settled notifies the observer of the results of a batch that its shard has stored.
 func (o *Observer) settled(ctx context.Context, log *slog.Logger, slot int, batch []shard.Settlement, done []string) {
 	if o.Settled == nil {
 		return
@@ -134,7 +136,7 @@ func (o *Observer) settled(ctx context.Context, log *slog.Logger, slot int, batc
 	observe.Tell(ctx, log, o.Settled, s)
 }
 
-// crashed tells of events that were parked because their last relay never answered for them.
+// crashed notifies the observer of events that were parked because their last relay never settled them.
 func (o *Observer) crashed(ctx context.Context, log *slog.Logger, slot, parked int) {
 	if o.Settled == nil {
 		return

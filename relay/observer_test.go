@@ -17,7 +17,7 @@ import (
 	"github.com/luatx/luatx/relay"
 )
 
-// told adds up what an Observer was told.
+// told sums the notifications of an Observer.
 type told struct {
 	mu                     sync.Mutex
 	published, refused     int
@@ -100,12 +100,12 @@ func TestObserver(t *testing.T) {
 	})
 }
 
-// TestObserverOfACrash holds that an observer hears of what nobody answered for.
+// TestObserverOfACrash checks that an observer is notified of events that no relay settled.
 func TestObserverOfACrash(t *testing.T) {
 	t.Parallel()
 	tr, seen := newTransactor(t, redistest.Shared(t).Client(t)), &told{}
 	emit(t, tr, "a", "poison")
-	for _, slot := range tr.Keyspace().Slots() { // by a relay that dies at once
+	for _, slot := range tr.Keyspace().Slots() { // as a relay that crashes at once
 		_, err := link.Of(tr).Scripts.Claim(t.Context(), link.Of(tr).Scripts.Shard(slot), shard.Claiming{Limit: 1, Lease: time.Millisecond, Attempts: 1})
 		redistest.Must(t, err)
 	}

@@ -22,7 +22,7 @@ import (
 func (c child) once(broker *redis.Client) (relay.PublisherFunc, error) {
 	events, err := stream.NewPublisher(broker, stream.PublisherConfig{
 		Stream: c.Stream,
-		Marshal: func(msg *message.RawMessage) ([]any, error) { // see published
+		Marshal: func(msg *message.RawMessage) ([]any, error) { // as published reads it
 			return []any{"id", msg.ID(), "data", msg.Data}, nil
 		},
 	})
@@ -32,7 +32,7 @@ func (c child) once(broker *redis.Client) (relay.PublisherFunc, error) {
 	streams := relay.Streams(events)
 	return func(ctx context.Context, events []*message.RawMessage) []error {
 		errs := streams.Publish(ctx, events)
-		<-time.After(rand.N(2*c.Takes + 1)) // to be killed in
+		<-time.After(rand.N(2*c.Takes + 1)) // time to be killed
 		return errs
 	}, nil
 }
@@ -42,7 +42,7 @@ func TestEventsOfKilledRelaysAreInTheStreamExactlyOnce(t *testing.T) {
 	redistest.NeedCommandsOf(t, 8, 6)
 	p := plan{events: 4_000, lanes: 100, kills: 12}
 	if os.Getenv("LUATX_VERIFY") != "" {
-		p = plan{events: 60_000, lanes: 400, kills: 120} // a kill every half second
+		p = plan{events: 100_000, lanes: 400, kills: 120} // a kill every half second
 	}
 	server, broker := redistest.Shared(t), redistest.Single(t, redistest.Own())
 	c := child{
@@ -73,7 +73,7 @@ func TestEventsOfKilledRelaysAreInTheStreamExactlyOnce(t *testing.T) {
 	}
 }
 
-// newStream returns a Transactor, and a publisher to a stream of the returned key.
+// newStream returns a Transactor, and a publisher to a stream with the returned key.
 func newStream(t *testing.T, keyspace luatx.Keyspace) (redis.UniversalClient, *luatx.Transactor, relay.Publisher, string) {
 	t.Helper()
 	client := redistest.Shared(t).Client(t)
@@ -85,7 +85,7 @@ func newStream(t *testing.T, keyspace luatx.Keyspace) (redis.UniversalClient, *l
 	return client, tr, relay.Streams(publisher), key
 }
 
-// sentTwice publishes an event, lets the relay fail to settle it, and returns the length of the stream after the second publish.
+// sentTwice publishes an event, prevents its settlement, and returns the length of the stream after the second publish.
 func sentTwice(t *testing.T, cfg relay.Config, change func(*message.RawMessage) *message.RawMessage) int64 {
 	t.Helper()
 	client, tr, streams, key := newStream(t, luatx.Partitions(1))
@@ -94,7 +94,7 @@ func sentTwice(t *testing.T, cfg relay.Config, change func(*message.RawMessage) 
 	commit(t, tr, "a", luatx.Event{ID: "e", Body: bodyOf("e")})
 	count := 0
 	start(t, tr, relay.PublisherFunc(func(ctx context.Context, events []*message.RawMessage) []error {
-		count++ // the relay has one event, so this is called once at a time
+		count++ // the relay has one event, so calls do not overlap
 		sent := make([]*message.RawMessage, len(events))
 		for i, event := range events {
 			sent[i] = change(event)

@@ -13,47 +13,47 @@ import (
 )
 
 const (
-	// heldEach spreads the events of a destination that is unavailable: a long backlog must not be claimed and given
-	// back over and over.
+	// heldEach spreads the due times of events whose destination is unavailable. Otherwise, relays would claim a long backlog
+	// and give it back over and over.
 	heldEach = time.Millisecond
-	// heldCap bounds the spread, and so how long after an outage the last of them is due.
+	// heldCap bounds the spread, and so how long after an outage the last event is due.
 	heldCap = time.Minute
-	// manyOutages is when scopes that nobody has asked for during idleOutage are forgotten.
+	// manyOutages is the number of scopes from which on those that are unused for idleOutage are forgotten.
 	manyOutages = 1000
 	idleOutage  = time.Hour
 )
 
-// outages are the scopes of a Publisher that something is on its way to, or that are unavailable. One line of the log
-// tells of the beginning of each outage, and one of its end.
+// outages holds the scopes of a Publisher that are unavailable or have batches in flight. It logs the beginning and the end
+// of each outage once.
 type outages struct {
 	log  *slog.Logger
 	tell func(context.Context, Outage)
 	cap  time.Duration
-	most int // batches on their way to one scope
+	most int // maximum number of batches in flight for one scope
 
 	mu    sync.Mutex
 	down  map[string]*outage
-	stuck int // abandoned calls that still run
+	stuck int // abandoned calls that have not returned
 }
 
 type outage struct {
-	flying  int // batches on their way
+	flying  int // batches in flight
 	held    int // events given back unsent
-	tries   int // 0: there is no outage
+	tries   int // 0 if there is no outage
 	until   time.Time
-	probing bool // a batch is on its way to see whether it is over
-	stuck   int  // abandoned calls that still run
+	probing bool // a batch in flight tests whether the outage is over
+	stuck   int  // abandoned calls that have not returned
 }
 
-// entry says what may happen to a group of events.
+// entry is the decision about a group of events.
 type entry struct {
 	open  bool
-	probe bool          // it shows whether the outage is over
-	wait  time.Duration // where it is not open
+	probe bool          // the group tests whether the outage is over
+	wait  time.Duration // set if open is false
 }
 
-// enter asks whether n events may be sent. After a pause one batch may, and the others wait for what it finds. Beside an
-// outage it is what has enough on its way already that has to wait.
+// enter decides whether n events may be published. During an outage it lets one batch through after each pause and holds
+// back the others. Without an outage, events wait only if the scope has the maximum number of batches in flight.
 func (o *outages) enter(scope string, n int) entry {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -74,8 +74,8 @@ func (o *outages) enter(scope string, n int) entry {
 	return entry{wait: max(left, o.ceiling(out.tries)/2) + min(time.Duration(out.held)*heldEach, heldCap)}
 }
 
-// note looks at the answers to a group that was let in, and returns how long its events are to wait that were answered
-// Unavailable.
+// note records the results of a group that enter let through. It returns how long the events with an error made by
+// Unavailable must wait.
 func (o *outages) note(ctx context.Context, scope string, in entry, errs []error) time.Duration {
 	asked, there, down := verdict(errs)
 	pause, tries, at := o.judge(scope, in, asked, there, down)
@@ -95,7 +95,8 @@ func (o *outages) note(ctx context.Context, scope string, in entry, errs []error
 	return pause
 }
 
-// judge is note without telling anybody: at is when an outage begins, or ends after so many tries; zero: neither.
+// judge is note without the notifications. The returned time is when an outage began, or when it ended after the returned
+// number of tries. It is zero if nothing changed.
 func (o *outages) judge(scope string, in entry, asked time.Duration, there bool, down error) (pause time.Duration, tries int, at time.Time) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -119,7 +120,7 @@ func (o *outages) judge(scope string, in entry, asked time.Duration, there bool,
 	if tries == 0 {
 		at = now
 	}
-	if in.probe || tries == 0 { // else it was under way when the outage began
+	if in.probe || tries == 0 { // otherwise the batch was in flight already when the outage began
 		out.tries++
 		ceiling := o.ceiling(out.tries)
 		out.until = now.Add(ceiling/2 + rand.N(ceiling/2+1))
@@ -130,12 +131,12 @@ func (o *outages) judge(scope string, in entry, asked time.Duration, there bool,
 	return max(time.Until(out.until), 0), tries, at
 }
 
-// verdict finds in the answers of a destination: for how long it wants to be left alone, whether it answered anything but
-// that it is unavailable, and why it is.
+// verdict returns the longest delay that a destination requested, whether it returned any result other than being
+// unavailable, and the error if it is unavailable.
 func verdict(errs []error) (asked time.Duration, there bool, down error) {
 	for _, err := range errs {
 		switch {
-		case errors.Is(err, ErrLater), errors.Is(err, errTimeout): // the destination has not answered
+		case errors.Is(err, ErrLater), errors.Is(err, errTimeout): // no result of the destination
 		case errors.Is(err, ErrUnavailable):
 			down = err
 			d, _ := message.RetryDelay(err)
@@ -147,7 +148,7 @@ func verdict(errs []error) (asked time.Duration, there bool, down error) {
 	return asked, there, down
 }
 
-// of finds a scope, a new one where it is not known; called with the lock held.
+// of returns the outage of a scope, which it adds if necessary. The caller must hold the lock.
 func (o *outages) of(scope string) *outage {
 	out := o.down[scope]
 	if out != nil {
@@ -170,7 +171,7 @@ func (o *outages) of(scope string) *outage {
 
 func (o *outages) ceiling(tries int) time.Duration { return min(firstPause<<min(tries, 20), o.cap) }
 
-// left is how long nothing at all can be sent.
+// left returns how long no event can be published, whatever its destination.
 func (o *outages) left() time.Duration {
 	o.mu.Lock()
 	defer o.mu.Unlock()

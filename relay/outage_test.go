@@ -21,8 +21,8 @@ func newOutages(out *bytes.Buffer) *outages {
 	return &outages{log: slog.New(slog.NewTextHandler(out, nil)), cap: time.Second, most: 2}
 }
 
-// TestOutageOfAScope holds that an outage is one of its destination, told once, seen over by one batch at a time, and
-// longer with every probe that fails.
+// TestOutageOfAScope checks that an outage affects one destination, is reported once, ends after one batch succeeds, and
+// pauses longer with every failed probe.
 func TestOutageOfAScope(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -86,7 +86,7 @@ func TestOutageOfAScope(t *testing.T) {
 	})
 }
 
-// TestOutageIsTold holds what an observer is told of the shortest outage, and that nothing of it remains.
+// TestOutageIsTold checks the notifications of the shortest outage, and that it leaves no state.
 func TestOutageIsTold(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -109,7 +109,8 @@ func TestOutageIsTold(t *testing.T) {
 	})
 }
 
-// TestPausesAreSpreadOut holds that the pauses of many destinations cover the upper half of their ceiling, which doubles up to a cap.
+// TestPausesAreSpreadOut checks that the pauses of many destinations cover the upper half of their ceiling, which doubles
+// up to a cap.
 func TestPausesAreSpreadOut(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -132,7 +133,7 @@ func TestPausesAreSpreadOut(t *testing.T) {
 	})
 }
 
-// TestOutageHoldsBackTheWholeRelay holds how long nothing at all can be sent where there are no scopes.
+// TestOutageHoldsBackTheWholeRelay checks how long nothing can be published if there are no scopes.
 func TestOutageHoldsBackTheWholeRelay(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -164,8 +165,8 @@ func TestOutageHoldsBackTheWholeRelay(t *testing.T) {
 	})
 }
 
-// TestOutageLasts holds that a destination is left alone for as long as it asks, and that what was given back unsent comes
-// back spread out.
+// TestOutageLasts checks that the relay honors the delay that a destination requests, and that the due times of events
+// given back unsent are spread.
 func TestOutageLasts(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -215,7 +216,7 @@ func TestClass(t *testing.T) {
 	}
 }
 
-// TestForgottenOutages holds that scopes which nobody asks for any more do not pile up.
+// TestForgottenOutages checks that unused scopes do not accumulate.
 func TestForgottenOutages(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -236,7 +237,7 @@ func TestForgottenOutages(t *testing.T) {
 
 func rand8() string { return message.NewID()[:8] }
 
-// TestJitterOfFailuresCoversTheWholeBackoff draws so many delays that each tenth of [0, 1) is met.
+// TestJitterOfFailuresCoversTheWholeBackoff draws so many delays that each tenth of [0, 1) occurs.
 func TestJitterOfFailuresCoversTheWholeBackoff(t *testing.T) {
 	t.Parallel()
 	var met [10]int

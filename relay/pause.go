@@ -14,19 +14,19 @@ import (
 	"github.com/luatx/luatx/message"
 )
 
-// pauseLook is how often a relay reads what operators have paused.
+// pauseLook is how often a relay reads which destinations operators have paused.
 const pauseLook = time.Second
 
-// pauses are the destinations that an operator has paused, as far as this relay knows.
+// pauses holds the destinations that an operator has paused, as of the last read.
 //
-// An event of one is held: it stays pending, for so long that nobody claims it over and over, and under a mark by which
-// the end of a pause finds it. Every relay that sees a pause end makes all that is held due; what is paused still is held
-// again.
+// Events of a paused destination are held: they stay pending, become due so late that relays do not claim them over and
+// over, and are flagged, so that the end of the pause finds them. Every relay that sees a pause end makes all held events
+// due. Events whose destination is still paused are held again.
 type pauses struct {
 	known  atomic.Pointer[map[string]bool]
-	ends   atomic.Uint64 // pauses seen to end
-	owed   bool          // what is held must be made due yet
-	failed bool          // at the last look
+	ends   atomic.Uint64 // number of pauses that have ended
+	owed   bool          // held events must still be made due
+	failed bool          // the last read failed
 }
 
 func (p *pauses) some() bool {
@@ -34,7 +34,8 @@ func (p *pauses) some() bool {
 	return known != nil && len(*known) > 0
 }
 
-// update stores the active pauses, and whether one has ended since the last update or, at the first, recently.
+// update stores the active pauses. It sets owed if a pause has ended since the last update or, at the first update,
+// recently.
 func (p *pauses) update(all []shard.Pause, now time.Time) {
 	old, active := p.known.Load(), make(map[string]bool, len(all))
 	for _, pause := range all {
@@ -53,20 +54,20 @@ func (p *pauses) update(all []shard.Pause, now time.Time) {
 	p.known.Store(&active)
 }
 
-// watchPauses looks once a second.
+// watchPauses reads the pauses once a second until ctx ends.
 func (r *Relay) watchPauses(ctx context.Context) {
 	for sleep.For(ctx, pauseLook-rand.N(pauseLook/8)) {
 		r.lookAtPauses(ctx)
 	}
 }
 
-// lookAtPauses reads what is paused; where it cannot be read, what was known stays.
+// lookAtPauses reads the pauses. If that fails, the last known ones stay in effect.
 func (r *Relay) lookAtPauses(ctx context.Context) {
 	asked, cancel := context.WithTimeout(ctx, sweepTimeout)
 	all, now, err := r.scripts.Pauses(asked, r.scripts.Shard(r.shards[0]))
 	cancel()
 	if err != nil {
-		if !r.pauses.failed && ctx.Err() == nil { // a line an outage
+		if !r.pauses.failed && ctx.Err() == nil { // once per outage
 			r.cfg.Logger.Warn("relay: pauses cannot be read; the last known ones stay in effect", "error", err)
 		}
 		r.pauses.failed = true
@@ -80,7 +81,7 @@ func (r *Relay) lookAtPauses(ctx context.Context) {
 	}
 }
 
-// unhold makes what is held in shards due, and reports whether that was possible for all of them.
+// unhold makes the held events of shards due. It reports whether that succeeded for all shards.
 func (r *Relay) unhold(ctx context.Context, slots []int) bool {
 	done := true
 	for chunk := range slices.Chunk(slots, sweepAtOnce) {
@@ -111,7 +112,7 @@ func (r *Relay) unholdChunk(ctx context.Context, slots []int) error {
 	return err
 }
 
-// withoutPaused takes out of a batch what is for a paused destination, and says in which slots there was any.
+// withoutPaused removes the events of paused destinations from a batch, and returns the slots of these events.
 func (r *Relay) withoutPaused(events []leased, messages []*message.RawMessage, fates settlements) ([]leased, []*message.RawMessage, []int) {
 	if !r.pauses.some() {
 		return events, messages, nil
@@ -121,7 +122,7 @@ func (r *Relay) withoutPaused(events []leased, messages []*message.RawMessage, f
 		e := events[i]
 		if known[msg.Destination()] || known[scopeOf(r.publisher, msg)] {
 			wait := shard.HeldFor/2 + rand.N(shard.HeldFor/2)
-			fates.add(e.slot, shard.Settlement{ID: e.id, Lease: e.lease, What: settle.Hold, Number: float64(wait.Milliseconds())})
+			fates.add(e.slot, shard.Settlement{ID: e.id, Lease: e.lease, What: settle.Hold, Number: float64(wait.Milliseconds()), Destination: e.to})
 			held[e.slot] = true
 			continue
 		}

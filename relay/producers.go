@@ -8,9 +8,9 @@ import (
 	"github.com/luatx/luatx/message"
 )
 
-// withProducers lets Publishers know the namespace and shard of each event: with its id they identify it, so that a stream can
-// recognize an event that is published again. An event that operators may replay must reach its destination again, and an id that
-// is forgotten once it is sent may be that of another event, so neither has a producer.
+// withProducers tells Publishers the producer of each event: the namespace and shard. Together with its id they identify
+// the event, so that a stream can recognize an event that is published again. An event that operators may replay must reach
+// its destination again, and the outbox may give a forgotten id to another event, so neither has a producer.
 func (r *Relay) withProducers(ctx context.Context, g *group) context.Context {
 	if r.cfg.KeepSentBodies || r.cfg.SentRetention < 0 {
 		return ctx

@@ -12,19 +12,20 @@ import (
 	"github.com/luatx/luatx/outbox"
 )
 
-// leased is an event this relay may publish.
+// leased is an event that this relay may publish.
 type leased struct {
 	slot  int
 	id    string
 	body  []byte
-	given bool   // its id was not derived from a message
-	lease string // empty: this process committed it
-	route string // its destination, where an operator has changed it
+	given bool   // the id was not derived from a message
+	lease string // empty if this process committed the event
+	route string // the destination, if an operator has changed it
+	to    string // the destination after decoding, or the scope if the event names none
 
-	replicated bool // Config.Barrier has let it through
+	replicated bool // Config.Barrier does not hold the event back
 }
 
-// leases notes events that this relay has claimed.
+// leases records events that this relay has claimed, and returns them.
 func (r *Relay) leases(slot int, lease string, claimed []shard.Claimed) []leased {
 	r.claims.add(slot, lease, len(claimed), r.cfg.Lease)
 	events := make([]leased, len(claimed))
@@ -34,32 +35,33 @@ func (r *Relay) leases(slot int, lease string, claimed []shard.Claimed) []leased
 	return events
 }
 
-// hold says for how long the events are leased that follow in the lanes of settled ones, to be published with them; 0:
-// they are everybody's.
+// hold returns how long to lease the events that follow settled events in their lanes, so that this relay publishes them.
+// If it returns 0, any relay may claim them.
 type hold func() time.Duration
 
 func nothing() time.Duration { return 0 }
 
-// publish sends a batch, within what is left of its lease, and settles it; and what follows it in its lanes, as long as
-// the hold says so.
+// publish publishes a batch within the rest of its lease and settles it. It also publishes the events that follow in the
+// lanes, as long as next leases them.
 func (r *Relay) publish(ctx context.Context, taken time.Time, events []leased, next hold) {
 	r.dispatch(ctx, r.deadline(taken), events, next)
 }
 
 func (r *Relay) deadline(taken time.Time) time.Time { return taken.Add(r.cfg.forPublishing()) }
 
-// decode reads the bodies of events; what is none it parks.
+// decode decodes the bodies of events. It parks events whose body is malformed.
 func decode(events []leased, fates settlements) (sound []leased, messages []*message.RawMessage) {
 	sound, messages = make([]leased, 0, len(events)), make([]*message.RawMessage, 0, len(events))
 	for _, e := range events {
 		msg, err := outbox.Decode(e.body)
 		if err != nil {
-			fates.add(e.slot, shard.Settlement{ID: e.id, What: settle.Park, Lease: e.lease, Class: "malformed", Error: err.Error()})
+			fates.add(e.slot, shard.Settlement{ID: e.id, What: settle.Park, Lease: e.lease, Class: "malformed", Error: err.Error(), Destination: e.route})
 			continue
 		}
 		if e.route != "" {
 			msg.Attributes[message.AttrDestination] = e.route
 		}
+		e.to = msg.Destination()
 		sound, messages = append(sound, e), append(messages, msg)
 	}
 	return sound, messages
@@ -67,7 +69,7 @@ func decode(events []leased, fates settlements) (sound []leased, messages []*mes
 
 func settlement(e leased, err error, pause time.Duration) shard.Settlement {
 	fate := settle.Decide(err)
-	s := shard.Settlement{ID: e.id, Lease: e.lease, What: string(fate)}
+	s := shard.Settlement{ID: e.id, Lease: e.lease, What: string(fate), Destination: e.to}
 	if fate == settle.Sent {
 		s.Body, s.Given = e.body, e.given
 		return s
@@ -84,8 +86,8 @@ func settlement(e leased, err error, pause time.Duration) shard.Settlement {
 	return s
 }
 
-// settle tells the shard. What cannot be told is published again when its lease has run out. It returns the events that
-// follow in their lanes, leased for as long as the hold says.
+// settle stores the results of a batch in its shard. If that fails, the events are published again when their lease has
+// ended. It returns the events that follow in the lanes, leased for the duration that next returns.
 func (r *Relay) settle(ctx context.Context, slot int, batch []shard.Settlement, next hold) []leased {
 	ctx, cancel := context.WithTimeout(lifeOf(ctx), min(settleTries, r.cfg.Lease))
 	defer cancel()
@@ -99,6 +101,7 @@ func (r *Relay) settle(ctx context.Context, slot int, batch []shard.Settlement, 
 	}
 	r.claims.settled(slot, batch)
 	r.counts.note(settled.Done)
+	r.record(batch, settled.Done)
 	r.cfg.Observer.settled(ctx, r.cfg.Logger, slot, batch, settled.Done)
 	due := settled.Heads > len(settled.Promoted)
 	for i, what := range settled.Done {

@@ -1,5 +1,5 @@
-// Package relay publishes committed events: inline, right after the commit in the process that committed, and
-// cold, whatever has become due, by lease.
+// Package relay publishes committed events. It publishes them inline, right after the commit and in the process that
+// committed, or cold: it leases events that are due and publishes them.
 package relay
 
 import (
@@ -13,23 +13,26 @@ import (
 	"github.com/luatx/luatx/message"
 )
 
-// A Publisher sends events on. It is given a batch and answers for each event at the same index:
+// A Publisher publishes batches of events. Publish returns the result of each event, at the same index:
 //
-//   - nil: it was sent;
-//   - an error made by Unavailable: its destination cannot be reached, or takes nothing now. That costs the event
-//     no attempt, and the relay pauses;
-//   - an error made by Later: it has to wait its turn. That costs no attempt, and nothing else pauses;
-//   - an error made by message.Permanent: it is parked at once;
-//   - any other error: it was refused, which counts an attempt.
+//   - nil: the event was published.
+//   - an error made by Unavailable: the destination cannot be reached, or accepts nothing at the moment. The attempt does
+//     not
 //
-// A nil slice means that all were sent. The context ends after Config.PublishTimeout, and before the events' lease does. A
-// call that does not return then is abandoned: its events count as failed, with the class timeout. Its goroutine runs on. If
-// it returns later, the events that it has sent are settled as sent. A Publisher is called by several goroutines at once.
+// count, and the relay pauses.
+//   - an error made by Later: the event has to wait its turn. The attempt does not count, and nothing else pauses.
+//   - an error made by message.Permanent: the relay parks the event at once.
+//   - any other error: the attempt failed, and it counts.
+//
+// A nil slice means that all events were published. The context ends after Config.PublishTimeout, and before the lease of
+// the events ends. If a call does not return then, the relay abandons it: its events count as failed, with the class
+// timeout, and its goroutine keeps running. If the call returns later, the relay settles the events that it published as
+// sent. Several goroutines call a Publisher at once.
 type Publisher interface {
 	Publish(ctx context.Context, events []*message.RawMessage) []error
 }
 
-// PublisherFunc is a function as a Publisher.
+// PublisherFunc is a function that implements Publisher.
 type PublisherFunc func(ctx context.Context, events []*message.RawMessage) []error
 
 // Publish calls f.
@@ -37,16 +40,16 @@ func (f PublisherFunc) Publish(ctx context.Context, events []*message.RawMessage
 	return f(ctx, events)
 }
 
-// A Scoped Publisher has several destinations, which fail apart from each other: when it answers Unavailable to an
-// event, the relay pauses for events of the same scope and goes on with the others.
+// A Scoped Publisher has several destinations that fail independently. If it returns an error made by Unavailable for an
+// event, the relay pauses only the events of the same scope.
 type Scoped interface {
 	Publisher
-	// Scope names the destination of an event, as the log should show it. It does no I/O. Empty stands for all
-	// that the Publisher sends to; while that is unavailable the relay claims nothing at all.
+	// Scope returns the name of the event's destination, as it appears in the log. It does no I/O. The empty scope stands for
+	// every destination of the Publisher: while that is unavailable, the relay claims nothing at all.
 	Scope(event *message.RawMessage) string
 }
 
-// WithScope makes any Publisher a Scoped one.
+// WithScope returns a Scoped Publisher that publishes through p and takes the scope of each event from the given function.
 func WithScope(p Publisher, scope func(event *message.RawMessage) string) Scoped {
 	return scoped{p, scope}
 }
@@ -58,7 +61,7 @@ type scoped struct {
 
 func (s scoped) Scope(event *message.RawMessage) string { return s.scope(event) }
 
-// scopeOf is the scope of an event; a panic of the user's code counts as none.
+// scopeOf returns the scope of an event. If the user's code panics, the scope is empty.
 func scopeOf(p Publisher, event *message.RawMessage) (scope string) {
 	s, ok := p.(Scoped)
 	if !ok {
@@ -73,20 +76,21 @@ func scopeOf(p Publisher, event *message.RawMessage) (scope string) {
 }
 
 var (
-	// ErrUnavailable is what the errors made by Unavailable are.
+	// ErrUnavailable is wrapped by the errors that Unavailable makes.
 	ErrUnavailable = settle.ErrUnavailable
-	// ErrLater is what the errors made by Later are.
+	// ErrLater is wrapped by the errors that Later makes.
 	ErrLater = settle.ErrLater
 )
 
-// marked is an error that is a sentinel besides.
+// marked is an error that wraps a sentinel besides its cause.
 type marked struct{ err, sentinel error }
 
 func (m marked) Error() string   { return m.err.Error() }
 func (m marked) Unwrap() []error { return []error{m.err, m.sentinel} }
 
-// Unavailable marks an error as one of the destination and not of the event: the relay pauses, with backoff, or
-// for as long as a message.RetryAfter inside says, and the event loses no attempt. A nil error stays nil.
+// Unavailable marks an error as a failure of the destination, not of the event. The relay pauses the destination, with
+// backoff or for the delay that err requests by message.RetryAfter, and the attempt does not count. If err is nil,
+// Unavailable returns nil.
 func Unavailable(err error) error {
 	if err == nil {
 		return nil
@@ -94,8 +98,8 @@ func Unavailable(err error) error {
 	return marked{err, ErrUnavailable}
 }
 
-// Later marks an error as that of an event which has to wait its turn: it was not sent, loses no attempt, and is
-// due again after d. A nil error stays nil.
+// Later marks an error as that of an event which was not sent because it has to wait its turn. The event is due again after
+// d, and the attempt does not count. If err is nil, Later returns nil.
 func Later(err error, d time.Duration) error {
 	if err == nil {
 		return nil
@@ -103,14 +107,14 @@ func Later(err error, d time.Duration) error {
 	return marked{message.RetryAfter(err, d), ErrLater}
 }
 
-// Classified is an error that says what kind of failure it is, in a word without blanks such as http_422. Parked
-// events are counted and found by it.
+// Classified is an error with a class: the kind of failure, as one word without spaces, such as http_422. Parked events are
+// counted and filtered by their class.
 type Classified interface {
 	error
 	Class() string
 }
 
-// Classify gives an error a class; blanks in it become underscores. A nil error stays nil.
+// Classify returns err with a class, in which underscores replace spaces. If err is nil, Classify returns nil.
 func Classify(class string, err error) error {
 	if err == nil {
 		return nil
@@ -126,7 +130,7 @@ type classified struct {
 func (c classified) Unwrap() error { return c.error }
 func (c classified) Class() string { return c.class }
 
-// classOf is the class of an error, and otherwise where it has none.
+// classOf returns the class of an error, or otherwise if it has none.
 func classOf(err error, otherwise string) string {
 	var c Classified
 	switch {

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/luatx/luatx"
+	"github.com/luatx/luatx/internal/history"
 	"github.com/luatx/luatx/internal/link"
 	"github.com/luatx/luatx/internal/process"
 	"github.com/luatx/luatx/internal/shard"
@@ -18,63 +19,66 @@ import (
 
 // Config configures a Relay. Its zero value works.
 type Config struct {
-	// NoInline leaves the events that this process commits to the cold relays.
+	// NoInline disables inline publishing, so that events which this process commits are published by claims.
 	NoInline bool
-	// InlineSlots is how many transactions may wait for inline publishing; what does not find a slot is
-	// everybody's at once. Defaults to 256.
+	// InlineSlots is the number of transactions whose events may wait for inline publishing. Relays claim the events of
+	// further transactions. Defaults to 256.
 	InlineSlots int
-	// Concurrency is how many batches are published at a time, inline and cold each. Where the Publisher is Scoped,
-	// those that take long count no more, but of one scope eight times as many are on their way at most. Defaults to 4.
+	// Concurrency is the number of batches that are published at a time, inline and by claims each. If the Publisher is
+	// Scoped, slow batches do not count after a short wait, but at most eight times Concurrency batches of one scope are in
+	// flight. Defaults to 4.
 	Concurrency int
-	// BatchSize is the most events of a batch. Defaults to 100; at most 1000.
+	// BatchSize is the maximum number of events of a batch. Defaults to 100; at most 1000.
 	BatchSize int
-	// Lease is how long an event is left to the relay that took it. Defaults to 30 seconds; at least 100 ms.
+	// Lease is how long a claim reserves an event for its relay. Defaults to 30 seconds; at least 100 ms.
 	Lease time.Duration
-	// PublishTimeout is how long a call of the Publisher may take: its context ends then, or when two thirds of the events'
-	// lease are over. Half a second later, or less if Lease or DrainTimeout is short, the relay abandons a call that has not
-	// returned. Defaults to two thirds of Lease; at least 1 ms, and at most the default.
+	// PublishTimeout bounds one call of the Publisher. Its context ends then, or when two thirds of the events' lease are
+	// over. The relay abandons a call that has not returned half a second later, or earlier if Lease or DrainTimeout is short.
+	// Defaults to two thirds of Lease; at least 1 ms, and at most the default.
 	PublishTimeout time.Duration
-	// SweepInterval is how often every shard is looked at, for events of processes that died: by all relays
-	// together, of which the shortest interval counts. An event is recovered within Lease and SweepInterval of its
-	// relay's death. Defaults to 1 second for up to 256 partitions, else 1 minute.
+	// SweepInterval is the time in which the sweep visits every shard, to find the events of processes that crashed. All
+	// relays share one sweep, with the shortest of their intervals. When a relay crashes, its events are recovered within
+	// Lease and SweepInterval. Defaults to 1 second for up to 256 partitions, and to 1 minute for more.
 	SweepInterval time.Duration
-	// NoWakeUps switches off the subscription by which commits of processes without a relay are heard of at once.
+	// NoWakeUps disables the subscription that notifies the relay at once of commits by processes without a relay. The sweep
+	// finds their events then. Defaults to false.
 	NoWakeUps bool
-	// Attempts is how often an event is tried before it is parked. Defaults to 10.
+	// Attempts is the number of attempts after which an event is parked. Defaults to 10.
 	Attempts int
-	// BackoffBase and BackoffCap bound the pause after a failed attempt: exponential, with full jitter.
-	// They default to 1 second and 5 minutes.
+	// BackoffBase and BackoffCap bound the pause after a failed attempt. The pause grows exponentially, with full jitter. They
+	// default to 1 second and 5 minutes.
 	BackoffBase, BackoffCap time.Duration
-	// PauseCap is the longest pause while the Publisher is unavailable. Defaults to 5 seconds.
+	// PauseCap is the longest pause while a destination is unavailable. Defaults to 5 seconds.
 	PauseCap time.Duration
-	// OnPark is what becomes of the events behind a parked one of their lane: all relays of a namespace must agree.
-	// Defaults to LaneBlocks.
+	// OnPark decides about the events behind a parked event of the same ordering key. All relays of a namespace must use the
+	// same value. Defaults to LaneBlocks.
 	OnPark OnPark
-	// Barrier keeps events from being published before replicas have what was committed. Defaults to none.
+	// Barrier delays the publishing of events until replicas have their commits. Defaults to no barrier.
 	Barrier Barrier
-	// SentRetention is how long the outbox remembers sent events whose ids were given, so that the same event is a duplicate.
-	// Derived ids need no memory: the inbox remembers the message. Defaults to 1 hour; negative: not at all.
+	// SentRetention is how long the outbox remembers the ids of sent events whose ids were given, so that the same event is a
+	// duplicate. Derived ids are not remembered, because the inbox recognizes their message. Defaults to 1 hour; if negative,
+	// the outbox remembers no ids.
 	SentRetention time.Duration
-	// KeepSentBodies keeps the ids and bodies of all sent events for SentRetention, so that they can be replayed. A replayed event
-	// must reach its stream again, so Streams adds an event each time that it is published.
+	// KeepSentBodies keeps the ids and bodies of all sent events for SentRetention, so that operators can replay them. A
+	// replayed event must reach its stream again, so Streams adds an event each time that it is published. Defaults to false.
 	KeepSentBodies bool
-	// DrainTimeout is how long Run takes to return when its context ends, at most. The contexts of calls in flight end a
-	// quarter of it before, but no more than a second. Defaults to 5 seconds.
+	// DrainTimeout is the longest time that Run takes to return after its context ends, but never less than 1 second. The
+	// contexts of calls in flight end earlier, by a quarter of DrainTimeout, but no more than 1 second. Defaults to 5 seconds.
 	DrainTimeout time.Duration
-	// Observer is told what the relay does. Defaults to nobody.
+	// Observer is notified of what the relay does. Defaults to none.
 	Observer Observer
 	// Logger defaults to slog.Default().
 	Logger *slog.Logger
 }
 
-// OnPark says what becomes of a lane when one of its events is parked.
+// OnPark is the treatment of the events behind a parked event of the same ordering key.
 type OnPark int
 
 // The values of OnPark.
 const (
-	// LaneBlocks: the events behind wait until a person has re-armed or discarded it. Order is kept.
+	// LaneBlocks makes them wait until an operator re-arms or discards the parked event. The order is kept.
 	LaneBlocks OnPark = iota
-	// LaneContinues: they go out. Re-armed, the parked one goes out beside its lane.
+	// LaneContinues publishes them. If the parked event is re-armed, it is published out of order.
 	LaneContinues
 )
 
@@ -86,7 +90,7 @@ const (
 	firstPause   = 50 * time.Millisecond
 	idleInterval = time.Hour
 	perScope     = 8
-	leastDrain   = time.Second // for giving events back, if DrainTimeout is shorter
+	leastDrain   = time.Second // to give events back, even if DrainTimeout is shorter
 )
 
 func (c Config) withDefaults(shards int) Config {
@@ -111,7 +115,7 @@ func (c Config) withDefaults(shards int) Config {
 	return c
 }
 
-// forPublishing returns how long after a claim its events may be published; the rest of the lease is for settling them.
+// forPublishing returns how long after a claim its events may be published. The rest of the lease is for settling them.
 func (c Config) forPublishing() time.Duration { return c.Lease * 2 / 3 }
 
 func (c Config) validate() error {
@@ -134,8 +138,8 @@ func (c Config) validate() error {
 	return c.Barrier.validate(c.Lease)
 }
 
-// A Relay publishes the events of a Transactor's shards. Any number of them, in any number of processes, work
-// side by side.
+// A Relay publishes the events of a Transactor's shards. Any number of relays, in any number of processes, work side by
+// side.
 type Relay struct {
 	inside    *link.Inside
 	scripts   *shard.Scripts
@@ -144,29 +148,31 @@ type Relay struct {
 	shards    []int
 
 	running  atomic.Bool
-	stopping atomic.Bool  // others are told of what is given back
-	open     atomic.Bool  // for inline publishing
+	stopping atomic.Bool  // relays of other processes are notified of events that are given back
+	open     atomic.Bool  // accepts events for inline publishing
 	waiting  atomic.Int64 // transactions that hold an inline slot
 	inline   chan handover
 	schedule *schedule
 	outage   outages
-	behind   sync.WaitGroup // batches that no worker waits for
-	late     atomic.Int64   // how many
+	behind   sync.WaitGroup // batches without a waiting worker
+	late     atomic.Int64   // number of batches in behind
 	barrier  barrier
 	pauses   pauses
 	grace    time.Duration // see supervision
-	inFlight atomic.Int64  // events that the Publisher has
+	inFlight atomic.Int64  // events in calls of the Publisher
 	claims   claims
 	counts   counts
+	counter  history.Counter
 }
 
-// handover is the events of one commit.
+// handover holds the events of one commit.
 type handover struct {
 	slot   int
 	events []shard.Event
 }
 
-// New returns a Relay, which works while Run does. It does no I/O.
+// New returns a Relay that publishes the events of t through publisher while Run runs. It does no I/O. It returns an error
+// if t or publisher is nil or cfg is invalid.
 func New(t *luatx.Transactor, publisher Publisher, cfg Config) (*Relay, error) {
 	if t == nil || publisher == nil {
 		return nil, errors.New("relay: New needs a Transactor and a Publisher")
@@ -194,11 +200,11 @@ func New(t *luatx.Transactor, publisher Publisher, cfg Config) (*Relay, error) {
 	}, nil
 }
 
-// lifeKey is where contexts of a Run carry the one that ends when Run returns.
+// lifeKey is the context key of the context that ends when Run returns.
 type lifeKey struct{}
 
-// lifeOf returns the context of the Run that ctx belongs to. It outlives its workers, and is ctx itself where Run
-// settles without one.
+// lifeOf returns the context that ends when the Run of ctx returns, and so outlives the Run's workers. It returns ctx if
+// ctx does not belong to a Run.
 func lifeOf(ctx context.Context) context.Context {
 	if life, ok := ctx.Value(lifeKey{}).(context.Context); ok {
 		return life
@@ -206,8 +212,11 @@ func lifeOf(ctx context.Context) context.Context {
 	return ctx
 }
 
-// Run publishes until ctx ends. Then it lets the calls in flight finish, gives back the events that it still holds, and returns
-// nil, within Config.DrainTimeout. It runs once at a time.
+// Run publishes events until ctx ends. Then it lets the calls in flight finish, gives back the events that it still holds,
+// and returns nil, all within Config.DrainTimeout. If that time is too short, the remaining events wait until their lease
+// ends.
+//
+// Run returns an error at once if it is running already, or if another relay of the same Transactor publishes inline.
 func (r *Relay) Run(ctx context.Context) error {
 	if !r.running.CompareAndSwap(false, true) {
 		return errors.New("relay: Run is running already")
@@ -236,6 +245,7 @@ func (r *Relay) Run(ctx context.Context) error {
 	workers.Go(func() { r.sweep(ctx) })
 	workers.Go(func() { r.watchPauses(ctx) })
 	workers.Go(func() { r.inside.Processes.Keep(ctx, process.Relay, r.report) })
+	workers.Go(func() { r.inside.History.Keep(ctx, &r.counter) })
 	if !r.cfg.NoWakeUps {
 		workers.Go(func() { r.listen(ctx) })
 	}
@@ -251,6 +261,7 @@ func (r *Relay) Run(ctx context.Context) error {
 		workers.Wait()
 		r.behind.Wait()
 		r.giveBack(life)
+		r.inside.History.End(life, &r.counter)
 		r.stopping.Store(false)
 		r.running.Store(false)
 	}()

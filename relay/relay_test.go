@@ -32,7 +32,7 @@ func TestMain(m *testing.M) {
 	redistest.Main(m)
 }
 
-// sink is a Publisher that notes what it is given.
+// sink is a Publisher that records its events.
 type sink struct {
 	mu     sync.Mutex
 	times  map[string]int
@@ -73,7 +73,7 @@ func newTransactor(t testing.TB, client redis.UniversalClient, change ...func(*l
 	return tr
 }
 
-// start runs a relay until the test ends, or stop is called.
+// start runs a relay until the test ends or stop is called.
 func start(t testing.TB, tr *luatx.Transactor, publisher relay.Publisher, cfg relay.Config) (stop func()) {
 	t.Helper()
 	r, err := relay.New(tr, publisher, cfg)
@@ -109,7 +109,7 @@ func counts(t testing.TB, tr *luatx.Transactor) outbox.Counts {
 	return c
 }
 
-// TestInline holds that the committing process publishes at once: nothing else would within the test.
+// TestInline checks that the committing process publishes at once. Nothing else would find the event within the test.
 func TestInline(t *testing.T) {
 	t.Parallel()
 	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
@@ -137,7 +137,7 @@ func TestInline(t *testing.T) {
 	})
 }
 
-// TestInlineAfterALostReply holds that a commit whose reply was lost is published inline all the same.
+// TestInlineAfterALostReply checks that events are published inline even if the reply of their commit was lost.
 func TestInlineAfterALostReply(t *testing.T) {
 	t.Parallel()
 	server := redistest.Shared(t)
@@ -151,7 +151,7 @@ func TestInlineAfterALostReply(t *testing.T) {
 	redistest.Eventually(t, "the second event", func() bool { return out.count("second") == 1 })
 }
 
-// TestOwnTags holds that the sweep finds a shard among all 16,384 slots.
+// TestOwnTags checks that the sweep finds a shard among all 16,384 slots.
 func TestOwnTags(t *testing.T) {
 	t.Parallel()
 	client := redistest.Shared(t).Client(t)
@@ -161,7 +161,7 @@ func TestOwnTags(t *testing.T) {
 	redistest.Eventually(t, "the event to be published", func() bool { return out.count("e") == 1 })
 }
 
-// TestCold holds that another process publishes what was committed where no relay ran.
+// TestCold checks that another process publishes the events of a process without a relay.
 func TestCold(t *testing.T) {
 	t.Parallel()
 	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
@@ -193,8 +193,8 @@ func TestNextBatchOfASlotIsClaimedWhileAFullOneIsPublished(t *testing.T) {
 	redistest.Eventually(t, "two batches on their way", func() bool { return batches.Load() == 2 })
 }
 
-// TestFailuresParkAndRearm holds the budget of attempts, that a neighbour is unharmed, and that a parked event
-// is kept with its error until it is re-armed.
+// TestFailuresParkAndRearm checks the number of attempts, that other events are not affected, and that a parked event keeps
+// its error until it is re-armed.
 func TestFailuresParkAndRearm(t *testing.T) {
 	t.Parallel()
 	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
@@ -240,7 +240,7 @@ func TestFailuresParkAndRearm(t *testing.T) {
 	})
 }
 
-// TestStopGivesBack holds that a relay that stops leaves its events due, not leased.
+// TestStopGivesBack checks that a stopping relay leaves its events due, not leased.
 func TestStopGivesBack(t *testing.T) {
 	t.Parallel()
 	client := redistest.Shared(t).Client(t)
@@ -267,7 +267,7 @@ func TestStopGivesBack(t *testing.T) {
 	redistest.Eventually(t, "another relay to publish it at its first attempt", func() bool { return out.count("e") == 1 })
 }
 
-// TestStreams holds the way to a stream of another slot, an outage included.
+// TestStreams checks publishing to a stream in another slot, including an outage.
 func TestStreams(t *testing.T) {
 	t.Parallel()
 	server := redistest.Single(t, redistest.Own())
@@ -330,7 +330,7 @@ func TestNewRefuses(t *testing.T) {
 	}
 }
 
-// TestRunIsOne holds that a relay runs once at a time, and again once it has ended.
+// TestRunIsOne checks that Run cannot run twice at once, but again after it has returned.
 func TestRunIsOne(t *testing.T) {
 	t.Parallel()
 	_, client := redistest.Mini(t)

@@ -12,7 +12,7 @@ import (
 	"github.com/luatx/luatx/internal/shard"
 )
 
-// report tells operators what the relay does and holds.
+// report returns the relay's leases and counts for operators.
 func (r *Relay) report() process.Report {
 	return process.Report{InFlight: r.inFlight.Load(), Leases: r.claims.list(time.Now()), Counts: r.counts.all()}
 }
@@ -37,13 +37,23 @@ func (c *counts) note(done []string) {
 	}
 }
 
+// record counts settled events for the history.
+func (r *Relay) record(batch []shard.Settlement, done []string) {
+	if !r.inside.History.On() {
+		return
+	}
+	for i, what := range done {
+		r.counter.Add(batch[i].Destination, settle.Fate(what), batch[i].Class)
+	}
+}
+
 func (c *counts) all() map[string]int64 {
 	return map[string]int64{
 		"sent": c.sent.Load(), "failed": c.failed.Load(), "returned": c.returned.Load(), "parked": c.parked.Load(), "lost": c.lost.Load(),
 	}
 }
 
-// claims are the leases that the relay holds.
+// claims holds the leases of the relay.
 type claims struct {
 	mu   sync.Mutex
 	open map[claimed]*holding
@@ -55,13 +65,13 @@ type claimed struct {
 	lease string
 }
 
-// holding is the number of events under a lease.
+// holding is a lease with the number of events that are not settled yet.
 type holding struct {
 	events       int
 	since, until time.Time
 }
 
-// add notes events that were leased just now.
+// add records the events of a new lease.
 func (c *claims) add(slot int, lease string, events int, long time.Duration) {
 	if events == 0 {
 		return
@@ -75,7 +85,7 @@ func (c *claims) add(slot int, lease string, events int, long time.Duration) {
 	c.open[claimed{slot, lease}] = &holding{events, now, now.Add(long)}
 }
 
-// end notes that an event is no longer under its lease.
+// end records that one event no longer belongs to its lease.
 func (c *claims) end(slot int, lease string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -87,7 +97,7 @@ func (c *claims) end(slot int, lease string) {
 	}
 }
 
-// settled notes that a shard has settled events.
+// settled records the events that a shard has settled.
 func (c *claims) settled(slot int, batch []shard.Settlement) {
 	for i := range batch {
 		if batch[i].Lease != "" {
@@ -96,7 +106,7 @@ func (c *claims) settled(slot int, batch []shard.Settlement) {
 	}
 }
 
-// list returns the oldest leases, and drops those that are over.
+// list returns the oldest leases. It forgets leases that have ended.
 func (c *claims) list(now time.Time) []process.Lease {
 	c.mu.Lock()
 	defer c.mu.Unlock()

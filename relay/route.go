@@ -10,16 +10,17 @@ import (
 	"github.com/luatx/luatx/message"
 )
 
-// ErrUnrouted says that no rule of Route takes an event.
+// ErrUnrouted is the error of an event that no rule of Route matches.
 var ErrUnrouted = errors.New("relay: no rule takes the event")
 
-// Rule sends events to a Publisher: those that match all of what it sets. One that sets nothing matches every event.
+// Rule routes events to a Publisher. It matches the events for which all of its conditions hold. A Rule without conditions
+// matches every event.
 type Rule struct {
-	// Destination and Type are compared with the event's attributes. Empty: any.
+	// Destination and Type are compared with the event's attributes. If empty, they match any event.
 	Destination, Type string
-	// Match is asked besides. Defaults to any.
+	// Match is an additional condition. Defaults to none.
 	Match message.Matcher
-	// Name is the scope of an outage: rules of one name pause together. Defaults to Destination and Type.
+	// Name is the scope of the rule's outages. Rules with the same name pause together. Defaults to Destination and Type.
 	Name string
 	// To publishes the events.
 	To Publisher
@@ -39,11 +40,12 @@ func (r Rule) name() string {
 	return cmp.Or(r.Name, both+r.Type, "default")
 }
 
-// Route sends each event where the first rule says that takes it; put one that takes every event last for a default. A
-// batch is split and published side by side. An event that no rule takes is refused with ErrUnrouted, class unrouted,
-// which counts an attempt: it is parked while nobody adds the rule.
+// Route returns a Publisher that publishes each event through the first rule that matches it. For a default, put a rule
+// without conditions last. Route splits a batch by rule and publishes the parts concurrently. If no rule matches an event,
+// its attempt fails with ErrUnrouted, class unrouted, and counts, so that the event is parked unless somebody adds a rule.
 //
-// Each rule is a scope, and where its Publisher is Scoped each scope of that.
+// Each rule is a scope. If its Publisher is Scoped, each scope of that Publisher is a scope of its own. Route returns an
+// error if it gets no rules, a rule has no Publisher, or a rule follows one that matches every event.
 func Route(rules ...Rule) (Scoped, error) {
 	for i, rule := range rules {
 		if rule.To == nil {
@@ -86,7 +88,7 @@ func (rules router) Scope(event *message.RawMessage) string {
 // Publish implements Publisher.
 func (rules router) Publish(ctx context.Context, events []*message.RawMessage) []error {
 	errs := make([]error, len(events))
-	routes := make(map[int][]int) // rule: positions in the batch
+	routes := make(map[int][]int) // rule to positions in the batch
 	for i, event := range events {
 		rule := rules.find(event)
 		if rule < 0 {
@@ -103,7 +105,7 @@ func (rules router) Publish(ctx context.Context, events []*message.RawMessage) [
 	return errs
 }
 
-// askFor publishes the events at some positions of a batch, and puts the answers in their places.
+// askFor publishes the events at some positions of a batch and stores their results at the same positions.
 func askFor(ctx context.Context, to Publisher, events []*message.RawMessage, positions []int, errs []error) {
 	some := make([]*message.RawMessage, len(positions))
 	for i, position := range positions {

@@ -11,7 +11,7 @@ import (
 	"github.com/luatx/luatx/relay"
 )
 
-// named answers every event with an error that holds its own name and the event's id.
+// named returns, for every event, an error with its own name and the event's id.
 func named(name string) relay.Publisher {
 	return relay.PublisherFunc(func(_ context.Context, events []*message.RawMessage) []error {
 		errs := make([]error, len(events))
@@ -84,7 +84,7 @@ func TestRouteRefuses(t *testing.T) {
 	}
 }
 
-// TestRouteSideBySide holds that routes of one batch do not wait for each other.
+// TestRouteSideBySide checks that the routes of one batch do not wait for each other.
 func TestRouteSideBySide(t *testing.T) {
 	t.Parallel()
 	met := make(chan struct{})

@@ -7,23 +7,23 @@ import (
 	"time"
 )
 
-// schedule says which slot to look at next. A slot is looked at by one worker at a time, unless it is rich: a claim waits
-// for the server, and where there is more than a batch others need not wait for it.
+// schedule decides which slot a worker visits next. Only one worker visits a slot at a time, unless the slot is rich. Other
+// workers need not wait for a claim if the slot has more than a batch of events.
 type schedule struct {
 	mu    sync.Mutex
 	due   map[int]*visit
 	queue visits
-	wake  chan struct{} // holds a token when the head may have changed
+	wake  chan struct{} // holds a token if the head may have changed
 }
 
-// visit is a slot that is to be looked at, or is being looked at.
+// visit is a slot that is scheduled or is being visited.
 type visit struct {
 	slot   int
 	at     time.Time
-	index  int  // in the queue; -1: it is not there, workers have it
-	busy   int  // how many
-	rich   bool // the last look has left more
-	missed bool // somebody asked for it meanwhile
+	index  int  // in the queue, or -1 if the slot is only with workers
+	busy   int  // number of workers that visit the slot
+	rich   bool // the last visit left more events
+	missed bool // add was called during a visit
 	again  time.Time
 }
 
@@ -31,7 +31,7 @@ func newSchedule() *schedule {
 	return &schedule{due: make(map[int]*visit), wake: make(chan struct{}, 1)}
 }
 
-// add asks for a look at a slot, at the given time or earlier.
+// add schedules a visit of a slot, at the given time or earlier.
 func (s *schedule) add(slot int, at time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -62,7 +62,7 @@ func (s *schedule) signal() {
 	}
 }
 
-// next waits for the next slot that is due; false when ctx has ended.
+// next waits for the next slot that is due. It returns false when ctx has ended.
 func (s *schedule) next(ctx context.Context) (int, bool) {
 	for {
 		slot, wait := s.popDue()
@@ -93,19 +93,19 @@ func (s *schedule) popDue() (slot int, wait time.Duration) {
 	}
 	v := s.queue[0]
 	if v.rich {
-		v.at = time.Now() // those that are due have their turn before it
+		v.at = time.Now() // slots that are already due come first
 		heap.Fix(&s.queue, 0)
 	} else {
 		heap.Pop(&s.queue)
 	}
 	v.busy++
 	if len(s.queue) > 0 {
-		s.signal() // another worker looks at the new head
+		s.signal() // so that another worker sees the new head
 	}
 	return v.slot, 0
 }
 
-// done gives a slot back after a look at it; the zero time: there is nothing to come back for. Rich: there is more.
+// done ends a visit of a slot and schedules the next one, or none if again is zero. The slot is rich if it has more events.
 func (s *schedule) done(slot int, again time.Time, rich bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -120,7 +120,7 @@ func (s *schedule) done(slot int, again time.Time, rich bool) {
 	case again.IsZero() && v.index < 0 && v.busy == 0:
 		delete(s.due, slot)
 		return
-	case again.IsZero(): // another one looks at it
+	case again.IsZero(): // another worker still visits the slot
 		return
 	case v.index < 0:
 		v.at = again
@@ -132,7 +132,7 @@ func (s *schedule) done(slot int, again time.Time, rich bool) {
 	s.signal()
 }
 
-// visits is a heap by time.
+// visits is a heap ordered by time.
 type visits []*visit
 
 func (q visits) Len() int           { return len(q) }

@@ -7,11 +7,11 @@ import (
 	"time"
 )
 
-// handed takes what is due, until nothing is or n were taken.
+// handed returns the slots that are due, at most n.
 func handed(t *testing.T, s *schedule, n int) (slots []int) {
 	t.Helper()
 	for len(slots) < n {
-		pass(time.Nanosecond) // of the test's clock: no two are due at once
+		pass(time.Nanosecond) // on the test's clock, so that no two are due at once
 		slot, wait := s.popDue()
 		if wait > 0 {
 			return slots
@@ -21,8 +21,8 @@ func handed(t *testing.T, s *schedule, n int) (slots []int) {
 	return slots
 }
 
-// TestScheduleHandsOut holds that a slot has one worker at a time, that one which has more than a batch has several, that
-// it holds up no other, and that nothing that is asked for meanwhile is forgotten.
+// TestScheduleHandsOut checks that a slot has one worker at a time, or several if it has more than a batch; that no slot
+// holds up another; and that nothing scheduled meanwhile is lost.
 func TestScheduleHandsOut(t *testing.T) {
 	t.Parallel()
 	ago := func(d time.Duration) time.Time { return time.Now().Add(-d) }
@@ -40,7 +40,7 @@ func TestScheduleHandsOut(t *testing.T) {
 			s.done(1, time.Now(), true)
 			want(t, handed(t, s, 3), 1, 1, 1)
 			s.done(1, time.Time{}, false)
-			want(t, handed(t, s, 3), 1) // those that were rich are seen to their end
+			want(t, handed(t, s, 3), 1) // rich slots are visited until they are empty
 			s.done(1, time.Time{}, false)
 			s.done(1, time.Time{}, false)
 			if len(s.due) != 1 {
@@ -94,7 +94,7 @@ func TestScheduleHandsOut(t *testing.T) {
 	}
 }
 
-// pass lets time go by, in a bubble.
+// pass advances the time of a bubble.
 func pass(d time.Duration) { <-time.After(d) }
 
 func want(t *testing.T, got []int, slots ...int) {

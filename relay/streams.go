@@ -11,9 +11,9 @@ import (
 	"github.com/luatx/luatx/stream"
 )
 
-// Streams publishes to Redis Streams, of any slot: each event is added to the stream that its publisher names
-// for it. From Redis 8.6 on a stream has an event once within stream.PublisherConfig.IdempotencyWindow. On older servers, and beyond
-// the window, a consumer may see an event twice, with one id.
+// Streams returns a Publisher that adds each event to a Redis stream, of any slot. The stream.Publisher chooses the stream
+// of an event. On Redis 8.6 and later, a stream contains an event once within stream.PublisherConfig.IdempotencyWindow. On
+// older servers, and after the window, a consumer may receive an event twice, with the same id.
 func Streams(publisher *stream.Publisher) Publisher {
 	return PublisherFunc(func(ctx context.Context, events []*message.RawMessage) []error {
 		errs := publisher.Send(ctx, events...)
@@ -26,14 +26,14 @@ func Streams(publisher *stream.Publisher) Publisher {
 	})
 }
 
-// brokers reports whether an error speaks of the server rather than of the event.
+// brokers reports whether an error is a failure of the server, not of the event.
 func brokers(err error) bool {
 	if message.IsPermanent(err) {
 		return false
 	}
 	var answer redis.Error
 	if !errors.As(err, &answer) {
-		return true // the network
+		return true // the network failed
 	}
 	word, _, _ := strings.Cut(answer.Error(), " ")
 	switch word {

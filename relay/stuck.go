@@ -11,23 +11,23 @@ import (
 )
 
 const (
-	// maxStuck is how many abandoned calls to one destination may run before nothing more is published to it: each keeps
-	// its goroutine and its events.
+	// maxStuck is the number of abandoned calls to one destination from which on nothing more is published to it. Each
+	// abandoned call keeps its goroutine and its events.
 	maxStuck = 256
-	// maxStuckInAll is how many may run to all destinations before nothing is published at all.
+	// maxStuckInAll is the number of abandoned calls to all destinations from which on nothing is published at all.
 	maxStuckInAll = 1024
 )
 
 var errStuck = errors.New("relay: publish: too many calls of the publisher have not returned; make the publisher return when its context ends")
 
-// watch supervises one call of a Publisher: it logs, counts and reports an abandoned call, and its late return.
+// watch supervises one call of a Publisher. It logs, counts and reports an abandoned call and its late return.
 type watch struct {
 	outages *outages
 	log     *slog.Logger
 	tell    func(context.Context, Stuck)
 	scope   string
 	began   time.Time
-	// late is called with the events and the errors of a call that returns after it was abandoned; nil if nobody asks.
+	// late is called with the events and errors of a call that returns after it was abandoned. It may be nil.
 	late func(events []*message.RawMessage, errs []error)
 }
 
@@ -56,7 +56,7 @@ func (w watch) report(ctx context.Context, events int, returned bool) {
 	observe.Tell(ctx, w.log, w.tell, Stuck{Destination: w.scope, Events: events, Began: w.began, Duration: time.Since(w.began), Returned: returned})
 }
 
-// abandon counts a call that does not return. The destination counts as unavailable while there are too many.
+// abandon counts an abandoned call. While there are too many, the destination counts as unavailable.
 func (o *outages) abandon(ctx context.Context, scope string) {
 	o.mu.Lock()
 	out := o.of(scope)
@@ -70,7 +70,7 @@ func (o *outages) abandon(ctx context.Context, scope string) {
 	}
 }
 
-// returned counts an abandoned call out.
+// returned counts the late return of an abandoned call.
 func (o *outages) returned(ctx context.Context, scope string) {
 	o.mu.Lock()
 	out := o.of(scope)
@@ -84,7 +84,7 @@ func (o *outages) returned(ctx context.Context, scope string) {
 	}
 }
 
-// clogged reports whether too many calls have not returned; called with the lock held.
+// clogged reports whether too many abandoned calls have not returned. The caller must hold the lock.
 func (o *outages) clogged(out *outage) bool {
 	return o.stuck >= maxStuckInAll || out != nil && out.stuck >= maxStuck
 }

@@ -24,7 +24,7 @@ import (
 	"github.com/luatx/luatx/relay"
 )
 
-// hanging blocks events whose ids begin with "stuck", whatever their context says, until the test ends.
+// hanging blocks events whose ids begin with "stuck" until the test ends, even after their context ends.
 type hanging struct {
 	*sink
 	released chan struct{}
@@ -71,7 +71,7 @@ func parked(t testing.TB, tr *luatx.Transactor, class string) (n int) {
 	return n
 }
 
-// impatient is a Config whose calls are abandoned within a fraction of a second, and tried twice.
+// impatient returns a Config that abandons calls within a fraction of a second and allows two attempts.
 func impatient(log *rig.Lines) relay.Config {
 	return relay.Config{
 		Lease: 10 * time.Second, PublishTimeout: 100 * time.Millisecond, SweepInterval: 10 * time.Millisecond,
@@ -227,7 +227,7 @@ func TestLateAnswerSettlesOnlySentEvents(t *testing.T) {
 	})
 }
 
-// TestStuckEventCostsItsNeighborsNoAttempt publishes one batch in which one event hangs, and is sent late.
+// TestStuckEventCostsItsNeighborsNoAttempt publishes one batch in which one event hangs and is sent late.
 func TestStuckEventCostsItsNeighborsNoAttempt(t *testing.T) {
 	t.Parallel()
 	for name, wrap := range map[string]func(*hanging) (relay.Publisher, error){

@@ -12,9 +12,9 @@ import (
 const (
 	// maxGrace bounds the time between the end of a call's context and the moment at which the call is abandoned.
 	maxGrace = 500 * time.Millisecond
-	// leastGrace is the least grace, if a relay with a short DrainTimeout stops.
+	// leastGrace is the shortest grace while a relay with a short DrainTimeout stops.
 	leastGrace = 20 * time.Millisecond
-	// maxReserve bounds the part of DrainTimeout that is left for abandoned calls and for giving events back.
+	// maxReserve bounds the part of DrainTimeout that is reserved for abandoned calls and for giving events back.
 	maxReserve = time.Second
 )
 
@@ -23,7 +23,7 @@ var (
 	errGoexit  = errors.New("relay: publish: the publisher ended its goroutine by runtime.Goexit; return an error instead")
 )
 
-// timeoutError is a context.DeadlineExceeded, as the error of a Publisher that honors its context is.
+// timeoutError wraps context.DeadlineExceeded, like the error of a Publisher that honors its context.
 type timeoutError struct{}
 
 func (timeoutError) Error() string {
@@ -32,8 +32,8 @@ func (timeoutError) Error() string {
 
 func (timeoutError) Unwrap() error { return context.DeadlineExceeded }
 
-// supervision says what becomes of a call that outlives its context. The context carries it to Publishers that wrap others:
-// they abandon the call inside that hangs, and return the answers of those beside it.
+// supervision decides when a call is abandoned that outlives its context. The context carries the supervision to Publishers
+// that wrap others. They abandon only the inner call that hangs, and return the results of the others.
 type supervision struct {
 	grace time.Duration
 	// abandoned is called when a call is abandoned. It returns a function that is called if the call returns after all.
@@ -46,15 +46,16 @@ func (s supervision) attach(ctx context.Context) context.Context {
 	return context.WithValue(ctx, supervisionKey{}, s)
 }
 
-// graceOf returns how long after its context a call is abandoned, by the time it has and by the reserve of DrainTimeout.
+// graceOf returns how long after the end of its context a call is abandoned, for the duration of the call and the reserve
+// of DrainTimeout.
 func graceOf(call, reserve time.Duration) time.Duration {
 	return min(maxGrace, call/4, max(leastGrace, reserve/2))
 }
 
-// reserveOf returns the part of a DrainTimeout in which no call of a Publisher may run any more.
+// reserveOf returns the last part of a DrainTimeout, in which no call of a Publisher may run.
 func reserveOf(drain time.Duration) time.Duration { return min(maxReserve, drain/4) }
 
-// ask calls a Publisher and returns an error for each event, whatever the Publisher does.
+// ask calls a Publisher and returns one error for each event, whatever the Publisher does.
 func ask(ctx context.Context, p Publisher, events []*message.RawMessage) []error {
 	return supervise(ctx, events, func(ctx context.Context) []error {
 		errs := p.Publish(ctx, events)
@@ -69,8 +70,8 @@ func ask(ctx context.Context, p Publisher, events []*message.RawMessage) []error
 }
 
 // supervise runs a call in a goroutine of its own and returns its errors, one for each event, even if the call panics, ends
-// its goroutine or never returns: it waits until the context has ended and the grace is over, at the latest. A context that
-// is not of a relay or of Drive has no supervision; then it waits for as long as the call takes.
+// its goroutine or never returns. It waits at most until the context has ended and the grace is over. A context that does
+// not come from a relay or from Drive has no supervision, so supervise waits until the call returns.
 func supervise(ctx context.Context, events []*message.RawMessage, call func(context.Context) []error) []error {
 	n := len(events)
 	if n == 0 {
@@ -78,7 +79,7 @@ func supervise(ctx context.Context, events []*message.RawMessage, call func(cont
 	}
 	s, supervised := ctx.Value(supervisionKey{}).(supervision)
 	inner := ctx
-	if supervised { // a wrapper returns before it is abandoned itself
+	if supervised { // a wrapping Publisher must return before it is abandoned itself
 		inner = supervision{s.grace * 3 / 4, s.abandoned}.attach(ctx)
 	}
 	answers := make(chan []error, 1)
@@ -104,7 +105,7 @@ func supervise(ctx context.Context, events []*message.RawMessage, call func(cont
 	return fill(n, errTimeout)
 }
 
-// complete sends the errors of a call, also if the call panics or ends its goroutine.
+// complete sends the errors of a call, even if the call panics or ends its goroutine.
 func complete(n int, answers chan<- []error, call func() []error) {
 	var errs []error
 	defer func() {

@@ -11,22 +11,22 @@ import (
 const (
 	sweepAtOnce  = 256
 	sweepTimeout = 3 * time.Second
-	// sweepAlone is how long a relay sweeps by itself before it asks for its turn again.
+	// sweepAlone is how long a relay sweeps on its own before it tries to share the sweep again.
 	sweepAlone = 10 * time.Second
 )
 
-// sweeper visits every shard once an interval, for events that no commit of this process and no wake-up speaks of.
-// The relays that run share one such round: each chunk of it is handed out to whoever asks first. Where that cannot
-// be had, the relay goes round by itself.
+// sweeper visits every shard once per interval, to find events that neither a commit of this process nor a wake-up
+// announced. All running relays share one round, in which each chunk of shards goes to the first relay that requests it. If
+// sharing fails, the relay sweeps on its own.
 type sweeper struct {
 	*Relay
 	chunks int
 	pause  time.Duration // between two chunks
 
-	own   int       // the next chunk of a relay that is by itself
-	alone time.Time // until when it is
-	fails int       // turns in a row that it could not make use of
-	quiet int       // looks since one failed
+	own   int       // the next chunk while the relay sweeps on its own
+	alone time.Time // until when the relay sweeps on its own
+	fails int       // chunks in a row that the relay could not visit
+	quiet int       // successful visits since the last failure
 }
 
 func (r *Relay) sweep(ctx context.Context) {
@@ -37,7 +37,7 @@ func (r *Relay) sweep(ctx context.Context) {
 	}
 }
 
-// turn looks at a chunk, where it is given one, and returns how long to wait until it may be given the next.
+// turn visits a chunk, if the relay gets one, and returns how long to wait before it requests the next.
 func (s *sweeper) turn(ctx context.Context) time.Duration {
 	if time.Now().Before(s.alone) {
 		return s.byItself(ctx)
@@ -45,7 +45,7 @@ func (s *sweeper) turn(ctx context.Context) time.Duration {
 	asked, cancel := context.WithTimeout(ctx, sweepTimeout)
 	chunk, wait, err := s.scripts.Sweep(asked, s.scripts.Shard(s.shards[0]), s.pause, s.chunks)
 	cancel()
-	wait += rand.N(min(s.pause, time.Second)/8 + 1) // those who wait for the same do not ask together
+	wait += rand.N(min(s.pause, time.Second)/8 + 1) // relays that wait for the same chunk do not request it together
 	switch {
 	case err != nil:
 		if ctx.Err() == nil {
@@ -56,7 +56,7 @@ func (s *sweeper) turn(ctx context.Context) time.Duration {
 	case chunk < 0:
 	case s.visit(ctx, chunk):
 		s.fails = 0
-	default: // let others, who may see more, have the next turns
+	default: // give the next chunks to other relays, which may reach more shards
 		s.fails++
 		wait += rand.N(min(s.pause<<min(s.fails, 10), s.cfg.PauseCap) + 1)
 	}
@@ -69,7 +69,7 @@ func (s *sweeper) byItself(ctx context.Context) time.Duration {
 	return s.pause
 }
 
-// visit asks the shards of a chunk whether events wait there, and reports whether all of them answered.
+// visit schedules the shards of a chunk that have waiting events. It reports whether all shards replied.
 func (s *sweeper) visit(ctx context.Context, chunk int) bool {
 	bounded, cancel := context.WithTimeout(ctx, sweepTimeout)
 	defer cancel()
@@ -82,7 +82,7 @@ func (s *sweeper) visit(ctx context.Context, chunk int) bool {
 		s.quiet++
 		return true
 	}
-	if s.quiet >= s.chunks && ctx.Err() == nil { // a line an outage, though other nodes answer
+	if s.quiet >= s.chunks && ctx.Err() == nil { // once per outage, even if other nodes reply
 		s.cfg.Logger.Warn("relay: sweep failed: not every shard can be looked at", "error", err)
 	}
 	s.quiet = 0

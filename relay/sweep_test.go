@@ -17,7 +17,7 @@ import (
 	"github.com/luatx/luatx/relay"
 )
 
-// calls is how often a server has run a command.
+// calls returns how often a server has run a command.
 func calls(t testing.TB, client *redis.Client, command string) int {
 	t.Helper()
 	stats, err := client.Info(t.Context(), "commandstats").Result()
@@ -30,8 +30,8 @@ func calls(t testing.TB, client *redis.Client, command string) int {
 	return n
 }
 
-// TestSweepIsShared holds that relays that run side by side look at every shard once an interval, not once each, and
-// that who is left goes on when others stop.
+// TestSweepIsShared checks that several relays together visit every shard once per interval, not once each, and that the
+// remaining relays continue when others stop.
 func TestSweepIsShared(t *testing.T) {
 	t.Parallel()
 	const interval, shards, relays = 100 * time.Millisecond, 4, 5
@@ -51,13 +51,13 @@ func TestSweepIsShared(t *testing.T) {
 	redistest.Eventually(t, "the event to be published", func() bool { return out.count("e") == 1 })
 	redistest.Eventually(t, "ten more sweeps", func() bool { return calls(t, admin, "exists") >= 20*shards })
 	seen, took := calls(t, admin, "exists"), time.Since(began)
-	const published = 12 // at most, what claiming and settling the event asks
+	const published = 12 // maximum for the claim and the settlement of the event
 	if most := (int(took/interval)+1)*shards + published; seen > most {
 		t.Errorf("%d shards looked at in %v, want %d at most", seen, took, most)
 	}
 }
 
-// TestSweepTakesTurns holds what the script hands out: every chunk, in order, one a pause, and nothing to make up for.
+// TestSweepTakesTurns checks the chunks that the script returns: every chunk, in order, one per pause, with no backlog.
 func TestSweepTakesTurns(t *testing.T) {
 	t.Parallel()
 	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
@@ -82,7 +82,7 @@ func TestSweepTakesTurns(t *testing.T) {
 		if took := time.Since(began); took < 8*pause {
 			t.Errorf("ten turns took %v", took)
 		}
-		// A server whose clock is behind that of the one before.
+		// The clock of the next server is behind.
 		redistest.Must(t, client.HSet(t.Context(), shard.Key("sweep"), "at", time.Now().Add(time.Hour).UnixMilli()).Err())
 		if chunk, _, err := scripts.Sweep(t.Context(), shard, pause, 3); err != nil || chunk != 1 {
 			t.Errorf("chunk %d, %v", chunk, err)
@@ -90,8 +90,8 @@ func TestSweepTakesTurns(t *testing.T) {
 	})
 }
 
-// TestSweepWithoutItsTurn holds that every relay goes on by itself where the turn cannot be had: here for a key of
-// another type, and for a node that is down.
+// TestSweepWithoutItsTurn checks that every relay sweeps on its own if sharing fails, here because of a key of another type
+// and of a node that is down.
 func TestSweepWithoutItsTurn(t *testing.T) {
 	t.Parallel()
 	t.Run("type", func(t *testing.T) {
@@ -139,7 +139,7 @@ func aggregateIn(t testing.TB, tr *luatx.Transactor, n int) string {
 	return ""
 }
 
-// TestSweepCost measures what the sweep of 16,384 empty shards by ten relays costs the server: under 1 % of a core.
+// TestSweepCost checks that a sweep of 16,384 empty shards by ten relays needs less than 1 % of a core of the server.
 func TestSweepCost(t *testing.T) {
 	t.Parallel()
 	interval := time.Minute
@@ -169,7 +169,7 @@ func TestSweepCost(t *testing.T) {
 	}
 }
 
-// cpu is the time that a server has computed.
+// cpu returns the CPU time of a server.
 func cpu(t testing.TB, client *redis.Client) time.Duration {
 	t.Helper()
 	info, err := client.Info(t.Context(), "cpu").Result()

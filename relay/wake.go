@@ -14,11 +14,11 @@ import (
 const (
 	listenPause   = 100 * time.Millisecond
 	listenCap     = 10 * time.Second
-	listenRefused = time.Minute // after the server's own no
+	listenRefused = time.Minute // after the server denied the subscription
 )
 
-// listen hears of shards to look at from processes that do not publish by themselves. It is a courtesy: whatever it
-// misses the sweep finds.
+// listen receives wake-ups for shards whose events were committed by processes that do not publish them. The sweep finds
+// the events of wake-ups that listen misses.
 func (r *Relay) listen(ctx context.Context) {
 	ours := make(map[int]bool, len(r.shards))
 	for _, slot := range r.shards {
@@ -37,7 +37,7 @@ func (r *Relay) listen(ctx context.Context) {
 	subscriptions.Wait()
 }
 
-// subscribe makes one subscription after the other, as they end.
+// subscribe subscribes to channels, and again whenever the subscription ends, until ctx ends.
 func (r *Relay) subscribe(ctx context.Context, channels []string, heard func(int), outage *listenOutage) {
 	for try := 0; ctx.Err() == nil; try++ {
 		began := time.Now()
@@ -59,7 +59,7 @@ func (r *Relay) subscribe(ctx context.Context, channels []string, heard func(int
 	}
 }
 
-// listenOutage lets one line an hour be logged about subscriptions that end.
+// listenOutage limits the log to one line an hour about subscriptions that end.
 type listenOutage struct {
 	mu   sync.Mutex
 	last time.Time

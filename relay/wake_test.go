@@ -24,7 +24,7 @@ import (
 	"github.com/luatx/luatx/relay"
 )
 
-// elsewhere returns a Transactor of the same shards, as another process has one: no relay is attached to it.
+// elsewhere returns a Transactor of the same shards, as another process has one. No relay is attached to it.
 func elsewhere(t testing.TB, client redis.UniversalClient, tr *luatx.Transactor) *luatx.Transactor {
 	t.Helper()
 	other, err := luatx.New(client, tr.Config())
@@ -32,7 +32,7 @@ func elsewhere(t testing.TB, client redis.UniversalClient, tr *luatx.Transactor)
 	return other
 }
 
-// masters are administrators' clients of a server, or of all masters of a cluster.
+// masters returns administrators' clients of a server, or of all masters of a cluster.
 func masters(t testing.TB, client redis.UniversalClient) (admins []*redis.Client) {
 	t.Helper()
 	switch c := client.(type) {
@@ -52,7 +52,7 @@ func masters(t testing.TB, client redis.UniversalClient) (admins []*redis.Client
 	return admins
 }
 
-// waitListening waits until relays are subscribed, so many of them, to all channels.
+// waitListening waits until the given number of relays have subscribed to all channels.
 func waitListening(t testing.TB, client redis.UniversalClient, tr *luatx.Transactor, relays int) {
 	t.Helper()
 	channels, admins := slices.Concat(link.Of(tr).Runner.WakeSubscriptions(tr.Keyspace().Slots())...), masters(t, client)
@@ -63,7 +63,7 @@ func waitListening(t testing.TB, client redis.UniversalClient, tr *luatx.Transac
 		listening := int64(0)
 		for _, admin := range admins {
 			numbers, err := admin.PubSubShardNumSub(t.Context(), channels...).Result()
-			if err != nil { // before 7.0
+			if err != nil { // before Redis 7.0
 				numbers = admin.PubSubNumSub(t.Context(), channels...).Val()
 			}
 			for _, n := range numbers {
@@ -74,8 +74,8 @@ func waitListening(t testing.TB, client redis.UniversalClient, tr *luatx.Transac
 	})
 }
 
-// TestWakeUp holds that what a process without a relay commits is published at once by another: nothing else would
-// find it within the test. It measures how long that takes.
+// TestWakeUp checks that a relay publishes at once what a process without a relay commits. Nothing else would find it
+// within the test. It logs how long that takes.
 func TestWakeUp(t *testing.T) {
 	t.Parallel()
 	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
@@ -117,8 +117,8 @@ func TestWakeUp(t *testing.T) {
 	})
 }
 
-// TestWakeUpOfAnEarlierEvent holds that a shard in which events wait for later, here in the lease of a relay that
-// hangs, does not keep new ones from being told of.
+// TestWakeUpOfAnEarlierEvent checks that a shard with later events, here in the lease of a relay that hangs, still wakes
+// relays for new ones.
 func TestWakeUpOfAnEarlierEvent(t *testing.T) {
 	t.Parallel()
 	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
@@ -139,11 +139,11 @@ func TestWakeUpOfAnEarlierEvent(t *testing.T) {
 	})
 }
 
-// TestStopWakesOthers holds that what a relay gives back when it stops, the event in flight and those that wait behind
-// it, is published by another at once.
+// TestStopWakesOthers checks that another relay publishes at once the events that a stopping relay gives back: the event in
+// flight and those that wait behind it.
 func TestStopWakesOthers(t *testing.T) {
 	t.Parallel()
-	const waiting = 300 // more than a script each would give back within DrainTimeout
+	const waiting = 300 // too many to give back in DrainTimeout with one script for each
 	for name, cfg := range map[string]relay.Config{"inline": {}, "cold": {NoInline: true}} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -176,7 +176,7 @@ func TestStopWakesOthers(t *testing.T) {
 	}
 }
 
-// TestListenersSurvive holds that relays listen again to a server that was killed, and to a slot that has moved.
+// TestListenersSurvive checks that relays listen again after a server was killed or a slot has moved.
 func TestListenersSurvive(t *testing.T) {
 	t.Parallel()
 	try := func(t *testing.T, client redis.UniversalClient, harm func(tr *luatx.Transactor)) {
@@ -186,8 +186,8 @@ func TestListenersSurvive(t *testing.T) {
 		waitListening(t, client, tr, 1)
 		harm(tr)
 		waitListening(t, client, tr, 1)
-		// go-redis renews a subscription by itself, and the relay drops that one for a new one. A wake-up that is lost in
-		// between is not repeated, because its shard has due events from then on. So each event goes to another shard.
+		// go-redis renews a subscription by itself, and the relay replaces that one. A wake-up that is lost in between is not
+		// repeated, because its shard has due events from then on. So each event goes to another shard.
 		committer, idle := elsewhere(t, client, tr), firstChannel(t, tr)
 		redistest.Eventually(t, "an event to be published", func() bool {
 			if len(idle) == 0 {
@@ -251,8 +251,8 @@ func firstChannel(t testing.TB, tr *luatx.Transactor) (aggregates []string) {
 	return aggregates
 }
 
-// TestWakeUpsAreCoalesced holds that a shard is told of once, however often it was to be while the last telling is
-// under way, and that nobody waits for that.
+// TestWakeUpsAreCoalesced checks that a shard gets one wake-up for all that are requested while the last one is being sent,
+// and that no commit waits for it.
 func TestWakeUpsAreCoalesced(t *testing.T) {
 	t.Parallel()
 	proxy := redistest.Proxy(t, redistest.Shared(t).Addr())
@@ -265,13 +265,13 @@ func TestWakeUpsAreCoalesced(t *testing.T) {
 		link.Of(tr).Wake(1)
 	}
 	hold.Release()
-	told := func() int { return max(proxy.Count("SPUBLISH"), proxy.Count("PUBLISH")) } // the latter where the server is older
+	told := func() int { return max(proxy.Count("SPUBLISH"), proxy.Count("PUBLISH")) } // PUBLISH on older servers
 	redistest.Eventually(t, "the others to be sent", func() bool { return told() == 3 })
 	emit(t, tr, "a", "e")
 	redistest.Eventually(t, "the commit to be told of", func() bool { return told() == 4 })
 }
 
-// TestNoWakeUps holds what switches them off, and that nobody is woken for what this process publishes itself.
+// TestNoWakeUps checks what disables wake-ups, and that a process sends none for events that it publishes itself.
 func TestNoWakeUps(t *testing.T) {
 	t.Parallel()
 	for name, cfg := range map[string]relay.Config{"inline": {SweepInterval: time.Hour}, "off": {NoInline: true, SweepInterval: 10 * time.Millisecond, NoWakeUps: true}} {
@@ -292,8 +292,8 @@ func TestNoWakeUps(t *testing.T) {
 	}
 }
 
-// TestDeniedWakeUps holds that a user who may not publish or subscribe commits and publishes all the same, and is told
-// once of each.
+// TestDeniedWakeUps checks that a user who may not publish or subscribe still commits and relays, and that each denial is
+// logged once.
 func TestDeniedWakeUps(t *testing.T) {
 	t.Parallel()
 	server := redistest.Single(t, redistest.Own())

@@ -7,9 +7,9 @@ import (
 	"github.com/luatx/luatx/internal/shard"
 )
 
-// TestAround holds that a round comes to each shard once, from where the last one stood; and that those that know of none
-// begin at each of them now and then.
-func TestAround(t *testing.T) {
+// TestRoundReachesEachShardOnceFromTheLastPosition also checks that rounds without a position start at every shard now and
+// then.
+func TestRoundReachesEachShardOnceFromTheLastPosition(t *testing.T) {
 	t.Parallel()
 	shards := []int{3, 5, 8, 13}
 	for at, want := range map[int][]int{3: shards, 8: {8, 13, 3, 5}, 9: {13, 3, 5, 8}, 14: shards, -5: shards} {

@@ -13,7 +13,7 @@ import (
 	"github.com/luatx/luatx/repair"
 )
 
-// An event whose index was lost would wait for ever.
+// An event that is in no index is never published.
 func ExampleWorker_Fix() {
 	server := miniredis.NewMiniRedis()
 	if err := server.Start(); err != nil {
@@ -56,6 +56,6 @@ func ExampleWorker_Fix() {
 		fmt.Println(finding, err)
 	}
 	// Output:
-	// slot 8192: pending "placed-17" was in no index: to be added <nil>
-	// slot 8192: pending "placed-17" was in no index: added <nil>
+	// slot 8192: pending "placed-17" is in no index: to be added <nil>
+	// slot 8192: pending "placed-17" is in no index: added <nil>
 }

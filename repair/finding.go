@@ -3,82 +3,85 @@ package repair
 import (
 	"encoding/hex"
 	"fmt"
+	"strings"
+	"unicode/utf8"
 
 	"github.com/luatx/luatx/internal/shard"
 )
 
-// Kind is a way in which a shard can disagree with itself.
+// Kind is a kind of inconsistency in a shard.
 type Kind string
 
-// What Check names. Fix settles the first eight; the others need a person.
+// The kinds of findings. Fix repairs the first eight; an operator has to resolve the others.
 const (
-	// Orphan is a member of pending, parked or sent that has no body, a place in a lane of no event that waits there, or a
-	// large body that no event has. It is removed.
+	// Orphan is a member of pending, parked or sent without a body, a place in a lane whose event does not wait there, or a large
+	// body without an event. Fix removes it.
 	Orphan Kind = "orphan"
-	// Unindexed is an event that is in no index. It goes back into pending, due at once; one that was sent back
-	// into sent, for another retention. Or it is an event that is not in its lane, and is given its place there.
+	// Unindexed is an event in no index, or an event that is missing in its lane. Fix adds it to pending, due at once, or to its
+	// lane. It adds a published event to sent, for another retention.
 	Unindexed Kind = "unindexed"
-	// Misplaced is a member of an index in which the event does not belong: what was sent belongs into sent alone,
-	// what was not belongs into parked or into pending, and into parked where it is in both. It is removed.
+	// Misplaced is a member of an index to which its event does not belong: published events belong to sent only, others to
+	// parked or pending, and to parked if they are in both. Fix removes it.
 	Misplaced Kind = "misplaced"
-	// Leftover is a count of attempts, an error, a header, a route or a lease of an event that has no body any more,
-	// or a lease of one that is not pending. It is removed.
+	// Leftover is a count of attempts, an error, a header, a route or a lease of an event without a body, or a lease of an event
+	// that is not pending. Fix removes it.
 	Leftover Kind = "leftover"
-	// BadValue is a score, a count, a time or a flag that cannot be. It is removed, or set to now, or to the sum.
+	// BadValue is an invalid score, count, time or flag. Fix removes it, or sets it to the current time or to the correct sum.
 	BadValue Kind = "value"
-	// Stale is a generation of the inbox or of the kept replies whose retention has passed. It is removed.
+	// Stale is a generation of the inbox or of the stored replies whose retention has passed. Fix removes it.
 	Stale Kind = "stale"
-	// Unlinked is an older generation of the inbox that nobody looks at, or a place in a lane that its event does not
-	// know of, or a large body that is not in the index. It is linked: its ids count again, the event knows its lane.
+	// Unlinked is an older generation of the inbox that lookups skip, a place in a lane that its event does not refer to, or a
+	// large body that is not in the index. Fix links it, so that the ids count again and the event knows its lane.
 	Unlinked Kind = "unlinked"
-	// Lost is an event whose large body is gone. It is parked and marked as erased, because there is nothing to publish.
+	// Lost is an event whose large body is missing. Fix parks it and marks it as erased, because there is nothing to publish.
 	Lost Kind = "lost"
 
-	// WrongType is a key of another type than luatx gives it. It is left alone, and where it hides what belongs
-	// together so are the keys that depend on it. Move it away, or delete it.
+	// WrongType is a key whose type luatx does not use. Fix changes neither this key nor the keys that it makes unreadable. Move
+	// it away, or delete it.
 	WrongType Kind = "type"
-	// Broken is a transaction whose undo failed: ID is the digest of its id, Detail what was left undone. Restore
-	// that by hand.
+	// Broken is a transaction whose rollback failed. ID is the digest of its id, and Detail describes the remaining changes.
+	// Restore them by hand.
 	Broken Kind = "broken"
-	// Foreign is a shard that another keyspace has written: Detail is its identity. Nothing else of it is looked
-	// at. Repair it with a Transactor of its own configuration.
+	// Foreign is a shard of another keyspace, with its identity in Detail. Nothing else in it is checked. Repair it with a
+	// Transactor that has the configuration of that keyspace.
 	Foreign Kind = shard.RepairForeign
 )
 
-// kinds says in words what is found, and what is done about it: done, or for what is left to a person, to do.
+// kinds describes each kind and its repair: done by Fix, or todo by an operator.
 var kinds = map[Kind]struct{ found, done, todo string }{
 	Orphan:    {found: "has no body", done: "removed"},
-	Unindexed: {found: "was in no index", done: "added"},
+	Unindexed: {found: "is in no index", done: "added"},
 	Misplaced: {found: "does not belong here", done: "removed"},
 	Leftover:  {found: "is left over", done: "removed"},
-	BadValue:  {found: "has a value that cannot be", done: "reset"},
+	BadValue:  {found: "has an invalid value", done: "reset"},
 	Stale:     {found: "is older than the retention", done: "removed"},
-	Unlinked:  {found: "was not looked at", done: "linked"},
+	Unlinked:  {found: "is not linked", done: "linked"},
 	Lost:      {found: "has lost its body", done: "marked as erased"},
 	WrongType: {found: "has the wrong type", todo: "move it away or delete it"},
-	Broken:    {found: "could not be undone", todo: "restore it by hand"},
-	Foreign:   {found: "belongs to another keyspace", todo: "repair it with that one's configuration"},
+	Broken:    {found: "was not rolled back", todo: "restore it by hand"},
+	Foreign:   {found: "belongs to another keyspace", todo: "repair it with the configuration of that keyspace"},
 }
 
-// Fixable reports whether Fix settles findings of the kind.
+// Fixable reports whether Fix repairs findings of the kind.
 func (k Kind) Fixable() bool { return kinds[k].done != "" }
 
-// Finding is one disagreement.
+// Finding is one inconsistency.
 type Finding struct {
 	Slot int
 	Kind Kind
-	// Key is the shard's key that it is about, by its short name: entries, pending, inbox:a …
+	// Key is the short name of the shard's key, such as entries, pending or inbox:a.
 	Key string
-	// ID is the event's; of a Broken one the digest of the transaction's id, in hex; of a BadValue of the inbox or
-	// of the replies the field. Empty where the whole key is meant.
+	// ID is the id of the event. For a Broken transaction it is the digest of its id, in hex, or the scope, source and partition of
+	// its position, separated by spaces. For a BadValue of the inbox or of the replies it is the field. It is empty if the finding
+	// is about the whole key.
 	ID string
-	// Detail says more: the value that cannot be, the type found, what was left undone.
+	// Detail has more information, such as the invalid value, the type, or the remaining changes.
 	Detail string
-	// Fixed: it is settled. False in a dry run.
+	// Fixed means that the finding was repaired. It is false in a dry run.
 	Fixed bool
 }
 
-// String returns a line for people.
+// String returns a description of the finding in one line.
 func (f Finding) String() string {
 	what, words := f.Key, kinds[f.Kind]
 	if f.ID != "" {
@@ -97,9 +100,20 @@ func (f Finding) String() string {
 	return line + ": " + words.todo
 }
 
+// digestSize is the size of the digest of an id.
+const digestSize = 16
+
+// brokenID returns a text for the field of a broken transaction: its digest, or the field of its position.
+func brokenID(field string) string {
+	if len(field) != digestSize || strings.Count(field, "\x00") == 2 && utf8.ValidString(field) {
+		return strings.ReplaceAll(field, "\x00", " ")
+	}
+	return hex.EncodeToString([]byte(field))
+}
+
 func finding(slot int, f shard.RepairFinding) Finding {
 	if Kind(f.Kind) == Broken {
-		f.ID = hex.EncodeToString([]byte(f.ID))
+		f.ID = brokenID(f.ID)
 	}
 	return Finding{slot, Kind(f.Kind), f.Key, f.ID, f.Detail, f.Fixed}
 }

@@ -22,7 +22,7 @@ func TestMain(m *testing.M) { redistest.Main(m) }
 
 const retention = 24 * time.Hour
 
-// shop is a Transactor under a namespace of its own, the only shard it writes to, and a client to damage that with.
+// shop is a Transactor with its own namespace, the only shard that it writes to, and a client that damages the shard.
 type shop struct {
 	tr     *luatx.Transactor
 	client redis.UniversalClient
@@ -75,7 +75,7 @@ func (s *shop) settle(t testing.TB, what string, ids ...string) {
 	}
 }
 
-// furnish makes a shard with an event in every state: leased, pending, parked and sent, and a lane of three.
+// furnish creates a shard with an event in every state (leased, pending, parked and sent) and a lane of three.
 func (s *shop) furnish(t testing.TB) {
 	t.Helper()
 	redistest.Must(t, s.emit(redistest.Soon(t), "leased", "pending", "parked", "sent"))
@@ -90,17 +90,17 @@ func (s *shop) furnish(t testing.TB) {
 	redistest.Must(t, err)
 }
 
-// laned is an event of the one lane.
+// laned is an event of the only lane.
 func laned(id string) luatx.Event { return luatx.Event{ID: id, Key: "lane", Body: []byte(body(id))} }
 
-// generation is the meta of a generation of the inbox, by its age.
+// generation returns the meta of a generation of the inbox of an age.
 type generation struct {
 	age   time.Duration
-	older bool // there is a generation before it
+	older bool // it has a predecessor
 }
 
 const (
-	never        = time.Duration(math.MinInt64) // the age of a generation that has no mark
+	never        = time.Duration(math.MinInt64) // age of a generation without a mark
 	identityHere = "<identity>"
 )
 
@@ -127,7 +127,7 @@ func newWorker(t testing.TB, tr *luatx.Transactor, cfg repair.Config) *repair.Wo
 	return w
 }
 
-// named returns what a listing names, in a short form: kind, key/id.
+// named returns the findings of a listing in a short form: kind, key/id.
 func named(t testing.TB, list iter.Seq2[repair.Finding, error]) []string {
 	t.Helper()
 	var lines []string
@@ -147,7 +147,7 @@ func name(f repair.Finding) string {
 	return line
 }
 
-// left returns what of named findings no fix settles.
+// left returns the findings that Fix does not repair.
 func left(lines []string) []string {
 	return slices.DeleteFunc(slices.Clone(lines), func(line string) bool {
 		var kind, rest string

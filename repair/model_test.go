@@ -18,7 +18,7 @@ import (
 	"github.com/luatx/luatx/internal/test/redistest"
 )
 
-// state is what a shard holds, read by plain commands.
+// state is the content of a shard, read with plain commands.
 type state struct {
 	types  map[string]string
 	hashes map[string]map[string]string
@@ -28,14 +28,14 @@ type state struct {
 	now    time.Time
 }
 
-// largeBody is a body in a key of its own.
+// largeBody is a body in its own key.
 type largeBody struct {
 	text    string
 	there   bool
 	expires bool
 }
 
-// reference stands for a large body in entries.
+// reference is the entry of a large body.
 var reference = regexp.MustCompile(`^(=[0-9a-f]{40})?\+?~([0-9]+) (.*)$`)
 
 var wantedTypes = map[string]string{
@@ -43,7 +43,7 @@ var wantedTypes = map[string]string{
 	"pending": "zset", "parked": "zset", "sent": "zset", "attempts": "hash", "errors": "hash",
 	"broken": "hash", "seq": "string", "repair": "hash", "due": "zset", "decided": "zset", "headers": "hash", "lanes": "zset",
 	"routes": "hash", "counts": "hash", "parked:by": "hash", "audit": "stream",
-	"sweep": "hash", "pauses": "hash", "bodies": "hash",
+	"sweep": "hash", "pauses": "hash", "bodies": "hash", "positions": "hash", "generations": "hash",
 }
 
 func (s *shop) read(t testing.TB) state {
@@ -85,7 +85,7 @@ func (s *shop) read(t testing.TB) state {
 	return st
 }
 
-// entries are the bodies of all events. One that is lost counts as erased.
+// entries returns the bodies of all events. A lost body counts as erased.
 func (st state) entries() map[string]string {
 	all := maps.Clone(st.hashes["entries"])
 	for id, body := range all {
@@ -94,13 +94,13 @@ func (st state) entries() map[string]string {
 		case parts[1] != "":
 			all[id] = parts[1]
 		default:
-			all[id] = "!" + digest[1:] // of nothing
+			all[id] = "!" + digest[1:] // without an event
 		}
 	}
 	return all
 }
 
-// bodies are the events that were not sent.
+// bodies returns the bodies of the unpublished events.
 func (st state) bodies() map[string]string {
 	live := map[string]string{}
 	for id, body := range st.entries() {
@@ -122,7 +122,7 @@ func (st state) sound(names ...string) bool {
 
 func (st state) there(name string) bool { return st.types[name] != "none" }
 
-// age is how old the time in a generation's start is; ok: it is a time that has passed.
+// age returns the age of the start of a generation, and whether it is a time in the past.
 func (st state) age(name string) (age time.Duration, ok bool) {
 	text := st.hashes[name]["start"]
 	if meta := st.hashes[name]["id"]; len(meta) > 27 {
@@ -138,7 +138,7 @@ func (st state) age(name string) (age time.Duration, ok bool) {
 
 var count = regexp.MustCompile(`^[0-9]{1,9}$`)
 
-// disagreements is what Check has to name, from the rules of docs/repair.md and nothing else.
+// disagreements returns the findings that Check must report, derived from the rules of docs/repair.md only.
 func (st state) disagreements() []string {
 	var list []string
 	say := func(kind string, where ...string) { list = append(list, kind+" "+strings.Join(where, "/")) }
@@ -195,7 +195,7 @@ func (st state) inbox(say func(string, ...string)) {
 	}
 }
 
-// outboxKeys tell what belongs together: where one of them has another type nothing is said about events.
+// outboxKeys are the keys of an outbox. If one of them has another type, Check reports no events.
 var outboxKeys = []string{"inbox:a", "entries", "pending", "parked", "sent", "headers", "lanes", "bodies"}
 
 func (st state) in(index, id string) bool {
@@ -250,7 +250,7 @@ func (st state) events(say func(string, ...string)) {
 	}
 }
 
-// parked says whether an event that was not sent belongs among the parked ones.
+// parked reports whether an unpublished event belongs to parked.
 func (st state) parked(id string) bool {
 	return st.in("parked", id) || strings.HasPrefix(st.entries()[id], "!")
 }
@@ -310,7 +310,7 @@ func (st state) lanes(say func(string, ...string)) {
 	}
 }
 
-// laneMember returns the event of a lane's member; ok: it belongs there.
+// laneMember returns the event of a lane's member, and whether it belongs there.
 func (st state) laneMember(member string) (id string, ok bool) {
 	parts := memberForm.FindStringSubmatch(member)
 	if parts == nil {
@@ -321,7 +321,7 @@ func (st state) laneMember(member string) (id string, ok bool) {
 	return parts[3], live && (!known || header == parts[2]+parts[1])
 }
 
-// head returns the event that goes out next in an event's lane: itself, where it has none.
+// head returns the next event of an event's lane, or the event itself if it has no lane.
 func (st state) head(id string) string {
 	header := st.hashes["headers"][id]
 	if !headerForm.MatchString(header) {
@@ -337,7 +337,7 @@ func (st state) head(id string) string {
 
 var totalsForm = regexp.MustCompile(`^[0-9]+ [0-9]+ ([0-9]+) [0-9]+ [0-9]+$`)
 
-// counts says which of the counts are not what the bodies add up to.
+// counts returns the counts that do not match the bodies.
 func (st state) counts(say func(string, ...string)) {
 	gauges, by := map[string]int{"events": 0, "bytes": 0, "parked": 0, "parked_bytes": 0}, map[string]int{}
 	for id, body := range st.bodies() {

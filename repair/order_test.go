@@ -2,7 +2,7 @@ package repair_test
 
 import "strings"
 
-// ofCounts says whether a finding is about the counts of a shard.
+// ofCounts reports whether a finding is about the counts of a shard.
 func ofCounts(line string) bool {
 	return strings.HasPrefix(line, "value counts/") || strings.HasPrefix(line, "value parked:by/")
 }
@@ -14,8 +14,8 @@ const (
 	thirdMember  = "lane\x000000000000000004\x00third"
 )
 
-// orderInvariants are those of lanes, of what operators have asked for, and of the counts. A furnished shard has a lane of
-// three: first is pending, second and third wait.
+// orderInvariants are the invariants of lanes, of operators' requests, and of the counts. A furnished shard has a lane of three:
+// the first event is pending, and the others wait.
 var orderInvariants = []invariant{
 	{"head in no index", [][]any{{"ZREM", "@pending", "first"}}, []string{"unindexed pending/first"}},
 	{"parked head", [][]any{{"ZREM", "@pending", "first"}, {"ZADD", "@parked", 1, "first"}}, nil},
@@ -28,7 +28,7 @@ var orderInvariants = []invariant{
 	}},
 	{"not in its lane", [][]any{{"ZREM", "@lanes", secondMember}}, []string{"unindexed lanes/second"}},
 	{"head not in its lane", [][]any{{"ZREM", "@lanes", firstMember}}, []string{
-		"misplaced pending/first", "unindexed lanes/first", "unindexed pending/second", // as it stands; healed, first is the head again
+		"misplaced pending/first", "unindexed lanes/first", "unindexed pending/second", // after the repair, the first one is the head again
 	}},
 	{"lanes lost", [][]any{{"DEL", "@lanes"}}, []string{
 		"unindexed lanes/first", "unindexed lanes/second", "unindexed lanes/third", "unindexed pending/second", "unindexed pending/third",

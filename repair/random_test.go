@@ -17,9 +17,9 @@ import (
 
 func hexOf(s string) string { return hex.EncodeToString([]byte(s)) }
 
-// TestRandomCorruptions holds, over some 1,000 corruptions in 100 shards of each kind of server, that Check names what
-// the rules name, that it changes nothing, that Fix settles just that and loses no body, and that nothing is found after it.
-func TestRandomCorruptions(t *testing.T) {
+// TestFixRepairsRandomCorruptionsAsTheRulesSay corrupts 100 shards of each kind of server about 1,000 times. Check must report
+// what the rules say and change nothing. Fix must repair that and lose no body. After it, Check must report nothing.
+func TestFixRepairsRandomCorruptionsAsTheRulesSay(t *testing.T) {
 	t.Parallel()
 	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
 		rapid.Check(t, func(rt *rapid.T) {
@@ -42,7 +42,7 @@ func TestRandomCorruptions(t *testing.T) {
 	})
 }
 
-// step is one id at a time, but for miniredis: its ZSCAN passes members over where others are removed meanwhile.
+// step is one id, except for miniredis, whose ZSCAN skips members if others are removed meanwhile.
 func step(t testing.TB) int {
 	t.Helper()
 	if strings.Contains(t.Name(), "miniredis") {
@@ -111,7 +111,7 @@ func equal(a, b state) bool {
 		maps.EqualFunc(a.zsets, b.zsets, maps.Equal[map[string]float64, map[string]float64])
 }
 
-// corruption draws a command that damages a shard. It may be refused: an earlier one has changed a type.
+// corruption returns a random command that damages a shard. The server may reject it, because an earlier one has changed a type.
 func corruption(rt *rapid.T, s *shop) []any {
 	one := func(label string, of ...string) string { return rapid.SampledFrom(of).Draw(rt, label) }
 	id := one("id", "leased", "pending", "parked", "sent", "first", "second", "third", "big", "x", "y")
@@ -173,7 +173,7 @@ func corruption(rt *rapid.T, s *shop) []any {
 	case 22:
 		return []any{"HSET", key(results), "start", one("junk", "1e99", "soon")}
 	}
-	if rapid.IntRange(0, 4).Draw(rt, "often") > 0 { // it hides what else is wrong
+	if rapid.IntRange(0, 4).Draw(rt, "often") > 0 { // it hides other findings
 		return []any{"SET", key("seq"), one("seq", "7", "x", "1.5")}
 	}
 	names := slices.Sorted(maps.Keys(wantedTypes))

@@ -1,7 +1,6 @@
-// Package repair makes the indexes and the bodies of a Transactor's shards agree again, after keys were lost, restored
-// or changed by hand. The scripts of luatx leave nothing to repair.
-//
-// Check names what disagrees, Fix settles it, and a Worker's Run does so on a schedule, in one process at a time.
+// Package repair makes the indexes and the bodies of a Transactor's shards consistent again after keys were lost, restored or
+// changed by hand. The scripts of luatx keep them consistent. Check lists inconsistencies, Fix repairs them, and the Run of a
+// Worker does so on a schedule, in one process at a time.
 package repair
 
 import (
@@ -16,6 +15,7 @@ import (
 	"time"
 
 	"github.com/luatx/luatx"
+	"github.com/luatx/luatx/internal/history"
 	"github.com/luatx/luatx/internal/link"
 	"github.com/luatx/luatx/internal/process"
 	"github.com/luatx/luatx/internal/shard"
@@ -24,13 +24,13 @@ import (
 
 // Config configures a Worker. Its zero value works.
 type Config struct {
-	// Interval is how often every shard is looked at, by all processes together. Defaults to 10 minutes.
+	// Interval is the interval at which all processes together check every shard once. Defaults to 10 minutes.
 	Interval time.Duration
-	// Step is about how many ids one script looks at, which blocks the server meanwhile. Defaults to 100; at most
+	// Step is the approximate number of ids that one script checks, which blocks the server meanwhile. Defaults to 100; at most
 	// 1000.
 	Step int
-	// Lease is how long a round is left to a process that is not heard of any more. Defaults to 30 seconds; at
-	// least 100 ms.
+	// Lease is the time after which another process takes over the round of a dead process. Defaults to 30 seconds; at least 100
+	// ms.
 	Lease time.Duration
 	// Logger defaults to slog.Default().
 	Logger *slog.Logger
@@ -42,7 +42,7 @@ const (
 	minInterval = time.Millisecond
 	// stepTimeout bounds one script of a round, with its retries.
 	stepTimeout = 5 * time.Second
-	// shardsAtOnce are asked in one pipeline whether they hold anything.
+	// shardsAtOnce is the number of shards that one pipeline checks for any content.
 	shardsAtOnce = 256
 )
 
@@ -57,30 +57,31 @@ func (c Config) withDefaults() Config {
 func (c Config) validate() error {
 	switch {
 	case c.Interval < minInterval:
-		return fmt.Errorf("repair: Config.Interval is %v: use 0 for the default, or at least %v", c.Interval, minInterval)
+		return fmt.Errorf("repair: Config.Interval is %v; use 0 for the default, or at least %v", c.Interval, minInterval)
 	case c.Step < 1 || c.Step > maxStep:
-		return fmt.Errorf("repair: Config.Step is %d: use 1 to %d", c.Step, maxStep)
+		return fmt.Errorf("repair: Config.Step is %d; use 1 to %d", c.Step, maxStep)
 	case c.Lease < minLease:
-		return fmt.Errorf("repair: Config.Lease is %v: use at least %v", c.Lease, minLease)
+		return fmt.Errorf("repair: Config.Lease is %v; use at least %v", c.Lease, minLease)
 	}
 	return nil
 }
 
-// A Worker repairs the shards of a Transactor. It is safe for concurrent use, beside commits and relays: each step
-// judges and settles at one moment.
+// A Worker repairs the shards of a Transactor. It is safe for concurrent use, and may run beside commits and relays: each step
+// checks and repairs atomically.
 type Worker struct {
 	scripts *shard.Scripts
 	shards  []int
 	cfg     Config
-	name    string // in the lease
+	name    string // owner in the lease
 	running atomic.Bool
-	mine    atomic.Bool // it is this process's turn
+	mine    atomic.Bool // set while this process has the turn
 	stats   stats
 
 	processes *process.List
+	history   *history.History
 }
 
-// New returns the Worker of a Transactor. It does no I/O.
+// New returns a Worker for a Transactor. It does no I/O.
 func New(t *luatx.Transactor, cfg Config) (*Worker, error) {
 	if t == nil {
 		return nil, errors.New("repair: New needs a Transactor")
@@ -90,18 +91,18 @@ func New(t *luatx.Transactor, cfg Config) (*Worker, error) {
 		return nil, err
 	}
 	inside := link.Of(t)
-	return &Worker{scripts: inside.Scripts, shards: t.Keyspace().Slots(), cfg: cfg, name: rand.Text(), processes: inside.Processes}, nil
+	return &Worker{scripts: inside.Scripts, shards: t.Keyspace().Slots(), cfg: cfg, name: rand.Text(), processes: inside.Processes, history: inside.History}, nil
 }
 
-// Check lists what disagrees in the shards of the slots given, or in all shards, and changes nothing. A slot that could
-// not be looked at yields an error, and the others follow; the listing ends with ctx. It is no snapshot: shards and
-// steps are looked at one after the other.
+// Check lists the inconsistencies in the shards of these slots, or in all shards if there are none, and changes nothing. A slot
+// that cannot be checked yields an error, and Check continues with the others. The listing ends with ctx. It is not a snapshot:
+// Check reads shards and steps one after the other.
 func (w *Worker) Check(ctx context.Context, slots ...int) iter.Seq2[Finding, error] {
 	return w.list(ctx, false, slots)
 }
 
-// Fix lists what Check would and settles it meanwhile: who leaves the listing leaves the rest as it is. What is not
-// fixable is listed, and never overwritten.
+// Fix repairs each inconsistency while it lists it. If the caller stops the listing, the remaining ones are unchanged. Fix lists
+// findings that are not fixable, and never overwrites them.
 func (w *Worker) Fix(ctx context.Context, slots ...int) iter.Seq2[Finding, error] {
 	return w.list(ctx, true, slots)
 }
@@ -110,7 +111,7 @@ func (w *Worker) list(ctx context.Context, fix bool, slots []int) iter.Seq2[Find
 	return func(yield func(Finding, error) bool) {
 		for _, n := range slots {
 			if n < 0 || n >= slot.Count {
-				yield(Finding{}, fmt.Errorf("repair: slot %d: use 0 to %d", n, slot.Count-1))
+				yield(Finding{}, fmt.Errorf("repair: slot %d; use 0 to %d", n, slot.Count-1))
 				return
 			}
 		}
@@ -121,13 +122,13 @@ func (w *Worker) list(ctx context.Context, fix bool, slots []int) iter.Seq2[Find
 	}
 }
 
-// look is a walk through shards. Its methods return false when it is over.
+// look is a walk through shards. Its methods return false when the walk is over.
 type look struct {
 	*Worker
 	fix   bool
 	yield func(Finding, error) bool
-	step  func(ctx context.Context, slot int) (context.Context, context.CancelFunc, error) // before each script; nil: nothing
-	left  func(slots ...int)                                                               // could not be looked at; nil: nobody asks
+	step  func(ctx context.Context, slot int) (context.Context, context.CancelFunc, error) // called before each script; may be nil
+	left  func(slots ...int)                                                               // called for shards that could not be checked; may be nil
 }
 
 func (l look) shards(ctx context.Context, slots []int) bool {
@@ -147,7 +148,7 @@ func (l look) shards(ctx context.Context, slots []int) bool {
 	return true
 }
 
-// existing returns which of the shards hold anything: most of 16,384 do not.
+// existing returns the non-empty shards. Most of 16,384 are empty.
 func (l look) existing(ctx context.Context, slots []int) ([]int, bool) {
 	bounded, done, err := l.begin(ctx, slots[0])
 	if err != nil {
@@ -155,13 +156,13 @@ func (l look) existing(ctx context.Context, slots []int) ([]int, bool) {
 	}
 	defer done()
 	existing, unasked, err := l.scripts.Existing(bounded, slots)
-	if err != nil && !l.failed(ctx, fmt.Errorf("repair: looking for shards from slot %d on: %w", slots[0], err), unasked...) {
+	if err != nil && !l.failed(ctx, fmt.Errorf("repair: find shards from slot %d on: %w", slots[0], err), unasked...) {
 		return nil, false
 	}
 	return existing, true
 }
 
-// shard looks at one shard, step by step.
+// shard checks one shard, step by step.
 func (l look) shard(ctx context.Context, n int) bool {
 	var at shard.RepairAt
 	for done := false; !done; {
@@ -194,7 +195,7 @@ func (l look) begin(ctx context.Context, slot int) (context.Context, context.Can
 	return l.step(ctx, slot)
 }
 
-// failed reports an error, after which the walk goes on unless its time is over.
+// failed reports an error. The walk continues unless its context has ended.
 func (l look) failed(ctx context.Context, err error, slots ...int) bool {
 	if l.left != nil {
 		l.left(slots...)

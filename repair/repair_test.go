@@ -23,12 +23,12 @@ import (
 
 const digest = "=da39a3ee5e6b4b0d3255bfef95601890afd80709"
 
-// largeEvent is an event whose body has a key of its own.
+// largeEvent is an event whose body has its own key.
 var largeEvent = [][]any{
 	{"HSET", "@entries", "big", "~9 n1"}, {"SET", "@body:n1", `{"a":"b"}`}, {"HSET", "@bodies", "n1", "big"}, {"ZADD", "@pending", 1, "big"},
 }
 
-// ago is a time in the past, as the shard keeps it.
+// ago returns a time in the past, in the shard's format.
 func ago(d time.Duration) string { return strconv.FormatInt(time.Now().Add(-d).UnixMilli(), 10) }
 
 type invariant struct {
@@ -37,7 +37,7 @@ type invariant struct {
 	want    []string
 }
 
-// invariants are the cases of TestInvariants: what was done to a furnished shard (keys stand as @name), and what is named.
+// invariants are the cases of TestCheckReportsAndFixRepairsEveryBrokenInvariant: the commands that damage a furnished shard (keys are @name), and the findings.
 var invariants = []invariant{
 	{"sound", nil, nil},
 	{"pending without a body", [][]any{{"ZADD", "@pending", 1, "x"}}, []string{"orphan pending/x"}},
@@ -101,7 +101,7 @@ var invariants = []invariant{
 		[][]any{{"RENAME", "@inbox:a", "@inbox:b"}, {"HSET", "@inbox:b", "id", generation{3*retention + time.Hour, false}}},
 		[]string{"stale inbox:b"},
 	},
-	{"older generation not looked at", [][]any{{"HSET", "@inbox:b", "id", generation{retention, false}}}, []string{"unlinked inbox:b"}},
+	{"older generation not linked", [][]any{{"HSET", "@inbox:b", "id", generation{retention, false}}}, []string{"unlinked inbox:b"}},
 	{"older generation lost", [][]any{{"HSET", "@inbox:a", "id", generation{time.Hour, true}}}, []string{"value inbox:a/id"}},
 	{"inbox of nobody", [][]any{{"HDEL", "@inbox:a", "id"}}, []string{"value inbox:a/id"}},
 	{"inbox from the future", [][]any{{"HSET", "@inbox:a", "id", generation{-time.Hour, false}}}, []string{"value inbox:a/id"}},
@@ -149,7 +149,6 @@ func (s *shop) damage(t testing.TB, command []any) {
 	s.do(t, command...)
 }
 
-// The head of a lane is the first event that was not sent, behind however many members without a body.
 func TestHeadOfALaneIsFoundBehindManyMembersWithoutABody(t *testing.T) {
 	t.Parallel()
 	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
@@ -166,8 +165,8 @@ func TestHeadOfALaneIsFoundBehindManyMembersWithoutABody(t *testing.T) {
 	})
 }
 
-// TestInvariants holds for every invariant that Check names what breaks it, and Fix heals it; see healed.
-func TestInvariants(t *testing.T) {
+// TestCheckReportsAndFixRepairsEveryBrokenInvariant uses healed.
+func TestCheckReportsAndFixRepairsEveryBrokenInvariant(t *testing.T) {
 	t.Parallel()
 	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
 		for _, c := range slices.Concat(invariants, orderInvariants) {
@@ -188,7 +187,7 @@ func TestInvariants(t *testing.T) {
 	})
 }
 
-// A repair counts the events in several steps. If an event is sent between two steps, the sums are wrong, and must not be used.
+// TestCountsOfAnOutboxThatChangesAreNotCompared sends an event between the steps of a repair, which makes the sums wrong.
 func TestCountsOfAnOutboxThatChangesAreNotCompared(t *testing.T) {
 	t.Parallel()
 	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
@@ -214,8 +213,7 @@ func TestCountsOfAnOutboxThatChangesAreNotCompared(t *testing.T) {
 	})
 }
 
-// The identity in the inbox names the owner of events and timers, also after the last mark is gone.
-func TestIdentityStaysAsLongAsItGuardsSomething(t *testing.T) {
+func TestInboxIdentityStaysWhileEventsOrTimersNeedIt(t *testing.T) {
 	t.Parallel()
 	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
 		for name, guarded := range map[string][]any{
@@ -237,9 +235,9 @@ func TestIdentityStaysAsLongAsItGuardsSomething(t *testing.T) {
 	})
 }
 
-// TestHealedWorksAgain holds that what was fixed goes on as if nothing had been: lost ids are known again, a lost event
-// is due, a sent id refuses another body, and the events of a shard whose inbox went keep their owner.
-func TestHealedWorksAgain(t *testing.T) {
+// TestRepairedShardWorksAgain checks that lost ids count again, a lost event is due, a sent id rejects another body, and events
+// keep their owner without an inbox.
+func TestRepairedShardWorksAgain(t *testing.T) {
 	t.Parallel()
 	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
 		s := newShop(t, client)
@@ -283,8 +281,7 @@ func TestHealedWorksAgain(t *testing.T) {
 	})
 }
 
-// TestForeign holds that a shard of another keyspace is reported and left alone, in every generation of its inbox.
-func TestForeign(t *testing.T) {
+func TestForeignShardIsReportedAndUnchanged(t *testing.T) {
 	t.Parallel()
 	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
 		s := newShop(t, client)
@@ -312,8 +309,7 @@ func TestForeign(t *testing.T) {
 	})
 }
 
-// TestSteps holds that a large shard is looked at in bounded steps, each id once, and healed whole.
-func TestSteps(t *testing.T) {
+func TestLargeShardIsCheckedInBoundedStepsAndRepaired(t *testing.T) {
 	t.Parallel()
 	const n, step = 3000, 50
 	for name, client := range map[string]redis.UniversalClient{"redis": redistest.Shared(t).Client(t), "cluster": redistest.SharedCluster(t).Client(t)} {
@@ -354,8 +350,7 @@ func TestSteps(t *testing.T) {
 	}
 }
 
-// TestSweep holds that empty shards cost no script: of 16,384 the two that hold something are looked at.
-func TestSweep(t *testing.T) {
+func TestEmptyShardsCostNoScript(t *testing.T) {
 	t.Parallel()
 	proxy := redistest.Proxy(t, redistest.Shared(t).Addr())
 	s := newShop(t, redistest.Client(t, proxy.Addr()), func(c *luatx.Config) { c.Keyspace = luatx.OwnTags() })
@@ -363,16 +358,14 @@ func TestSweep(t *testing.T) {
 	_, err := s.tr.Transact(redistest.Soon(t), "b", func(tx *luatx.Tx) error { return tx.Emit(luatx.Event{ID: "2", Body: []byte(body("2"))}) })
 	redistest.Must(t, err)
 	w := newWorker(t, s.tr, repair.Config{})
-	named(t, w.Fix(redistest.Soon(t))) // the server learns the script
+	named(t, w.Fix(redistest.Soon(t))) // the server loads the script
 	before := proxy.Count("EVALSHA")
 	if got := named(t, w.Fix(redistest.Soon(t))); len(got) > 0 || proxy.Count("EVALSHA")-before != 2 || w.Stats().Shards != 4 {
 		t.Errorf("%q in %d scripts; %+v", got, proxy.Count("EVALSHA")-before, w.Stats())
 	}
 }
 
-// TestListing holds that a listing ends where its reader leaves it, refuses slots that there are none of, reports what
-// could not be looked at and goes on, and ends with its context.
-func TestListing(t *testing.T) {
+func TestListingStopsWithItsReaderOrContextAndReportsErrors(t *testing.T) {
 	t.Parallel()
 	server := redistest.Single(t, redistest.Own())
 	redistest.Must(t, server.Admin(t).Do(t.Context(), "ACL", "SETUSER", "limited", "on", ">secret", "~*", "+@all", "-hscan").Err())
@@ -394,12 +387,12 @@ func TestListing(t *testing.T) {
 		redistest.Must(t, err)
 		break
 	}
-	for i, n := range s.tr.Keyspace().Slots() { // what was left early has come to the end of its step
+	for i, n := range s.tr.Keyspace().Slots() { // the step continues in the background after the listing was stopped
 		if got := named(t, w.Check(redistest.Soon(t), n)); len(got) != min(i, 1)*2 {
 			t.Errorf("slot %d: %q", n, got)
 		}
 	}
-	s.do(t, "HSET", s.key("entries"), "z", body("z")) // which this user may not scan
+	s.do(t, "HSET", s.key("entries"), "z", body("z")) // this user may not scan that shard
 	findings, failures := 0, 0
 	for f, err := range w.Check(redistest.Soon(t)) {
 		if err != nil {
@@ -423,8 +416,7 @@ func TestListing(t *testing.T) {
 	}
 }
 
-// TestNew holds that a configuration that cannot work is refused by name.
-func TestNew(t *testing.T) {
+func TestNewRejectsInvalidConfig(t *testing.T) {
 	t.Parallel()
 	_, client := redistest.Mini(t)
 	s := newShop(t, client)

@@ -9,17 +9,17 @@ import (
 	"github.com/luatx/luatx/internal/shard"
 )
 
-// Stats counts what Fix and Run have done in this process. Dry runs do not count.
+// Stats counts the work of Fix and Run in this process. Dry runs do not count.
 type Stats struct {
-	// Rounds of Run came to their end; LastRound is when the last one did, and Took how long it took.
+	// Rounds is the number of complete rounds of Run, LastRound the time of the last one, and Took its duration.
 	Rounds    int64
 	LastRound time.Time
 	Took      time.Duration
-	// Shards that hold anything were looked at to their end, in Steps scripts.
+	// Shards is the number of complete checks of non-empty shards, and Steps the number of their scripts.
 	Shards, Steps int64
-	// Errors are scripts and pipelines that failed in Run; their shards wait for the next round.
+	// Errors is the number of scripts and pipelines of Run that failed. Their shards wait for the next round.
 	Errors int64
-	// Fixed and Reported are the findings that were settled, and those that need a person, which every round counts
+	// Fixed is the number of repaired findings, and Reported that of findings for an operator. Every round counts the latter
 	// again.
 	Fixed, Reported map[Kind]int64
 }
@@ -70,7 +70,7 @@ func (c *stats) round(began time.Time) {
 	c.s.LastRound, c.s.Took = time.Now(), time.Since(began)
 }
 
-// report tells operators what the worker has done, and that it is working on a round.
+// report publishes the counts, and that the worker is making a round.
 func (w *Worker) report() process.Report {
 	s := w.Stats()
 	r := process.Report{Counts: map[string]int64{"rounds": s.Rounds, "errors": s.Errors}}

@@ -14,40 +14,41 @@ import (
 	"github.com/luatx/luatx/internal/sleep"
 )
 
-// errTurnLost ends a round: another process has taken it over.
-var errTurnLost = errors.New("repair: another process has taken the round over")
+// errTurnLost ends a round that another process has taken over.
+var errTurnLost = errors.New("repair: round: another process has taken it over")
 
-// noteEvery is how often a round notes where it stands.
+// noteEvery is the interval at which a round stores its position.
 const noteEvery = time.Second
 
-// Run repairs every shard once an interval until ctx ends; then it ends its step, gives back its turn, and returns nil.
-// Of any number of processes one does so at a time. It runs once at a time.
+// Run repairs every shard once per interval until ctx ends. Then it completes its step, releases its turn, and returns nil. If
+// several processes run workers, one of them makes a round at a time. A Worker runs once at a time.
 func (w *Worker) Run(ctx context.Context) error {
 	if !w.running.CompareAndSwap(false, true) {
-		return errors.New("repair: Run is running already")
+		return errors.New("repair: Run is already running")
 	}
 	defer w.running.Store(false)
 	var keeping sync.WaitGroup
 	defer keeping.Wait()
 	keeping.Go(func() { w.processes.Keep(ctx, process.Repair, w.report) })
+	keeping.Go(func() { w.history.Keep(ctx, nil) })
 	for ctx.Err() == nil {
 		sleep.For(ctx, w.turn(ctx))
 	}
 	return nil
 }
 
-// turn makes a round where it is this process' turn, and returns how long to wait until it may be the next time.
+// turn makes a round if this process gets the turn. It returns the time until the next attempt.
 func (w *Worker) turn(ctx context.Context) time.Duration {
 	turn, err := w.ask(ctx, shard.Turning{Hold: w.cfg.Lease, At: shard.NoPlace})
 	if err != nil {
 		if ctx.Err() == nil {
 			w.stats.failed()
-			w.cfg.Logger.Error("repair: cannot learn whose turn it is", "error", err)
+			w.cfg.Logger.Error("repair: turn failed", "error", err)
 		}
 		return min(w.cfg.Interval, stepTimeout)
 	}
 	if !turn.Mine {
-		return min(turn.Wait, w.cfg.Interval) + rand.N(minLease) // those who wait for the same do not ask together
+		return min(turn.Wait, w.cfg.Interval) + rand.N(minLease) // waiting processes do not ask at the same time
 	}
 	w.mine.Store(true)
 	defer w.mine.Store(false)
@@ -57,12 +58,12 @@ func (w *Worker) turn(ctx context.Context) time.Duration {
 		end.Next, wait = 0, min(w.cfg.Interval, stepTimeout)
 	}
 	if _, err := w.ask(context.WithoutCancel(ctx), end); err != nil {
-		w.cfg.Logger.Warn("repair: could not end the round; the next one begins when its lease has run out", "error", err)
+		w.cfg.Logger.Warn("repair: releasing turn failed", "error", err)
 	}
 	return wait
 }
 
-// ask takes, keeps or ends the turn. It lies in the first shard.
+// ask acquires, renews or releases the turn, which is stored in the first shard.
 func (w *Worker) ask(ctx context.Context, turn shard.Turning) (shard.Turned, error) {
 	ctx, cancel := context.WithTimeout(ctx, stepTimeout)
 	defer cancel()
@@ -70,8 +71,8 @@ func (w *Worker) ask(ctx context.Context, turn shard.Turning) (shard.Turned, err
 	return w.scripts.Turn(ctx, w.scripts.Shard(w.shards[0]), turn)
 }
 
-// round repairs every shard, the one first at which the last round stood. It returns where it stands in the end, and
-// whether that is its end.
+// round repairs every shard, starting at the position of the last round. It returns its own position, and whether the round is
+// complete.
 func (w *Worker) round(ctx context.Context, at int) (stands int, complete bool) {
 	began, asked := time.Now(), time.Now()
 	stands = shard.NoPlace
@@ -97,13 +98,13 @@ func (w *Worker) round(ctx context.Context, at int) (stands int, complete bool) 
 			log.note(f)
 		case ctx.Err() == nil:
 			w.stats.failed()
-			w.cfg.Logger.Error("repair: a step failed", "error", err)
+			w.cfg.Logger.Error("repair: step failed", "error", err)
 		}
 		return true
 	}
 	l := look{w, true, note, step, func(slots ...int) { left = append(left, slots...) }}
 	complete = l.shards(ctx, around(w.shards, at))
-	if again := left; complete && len(again) > 0 { // their server may have had a successor meanwhile
+	if again := left; complete && len(again) > 0 { // the server may have a new master meanwhile
 		complete = l.shards(ctx, again)
 	}
 	log.flush()
@@ -113,8 +114,8 @@ func (w *Worker) round(ctx context.Context, at int) (stands int, complete bool) 
 	return stands, complete
 }
 
-// around returns the shards from a slot on, and around: rounds that are cut short, each by the end of its process, come
-// to all of them together. Without a place, it begins at any shard.
+// around returns all shards, starting at a slot, so that rounds that end early still reach every shard together. Without a
+// position, it starts at a random shard.
 func around(shards []int, at int) []int {
 	first, _ := slices.BinarySearch(shards, at)
 	if at == shard.NoPlace {
@@ -124,7 +125,7 @@ func around(shards []int, at int) []int {
 	return slices.Concat(shards[first:], shards[:first])
 }
 
-// log says what was found in one line a shard and sort, however much it is.
+// log logs one line per shard and kind, regardless of the number of findings.
 type log struct {
 	logger *slog.Logger
 	slot   int
@@ -168,7 +169,7 @@ func (l *log) flush() {
 		if g.first.Fixed {
 			l.logger.Warn("repair: fixed", about...)
 		} else {
-			l.logger.Error("repair: needs a person", about...)
+			l.logger.Error("repair: operator needed", about...)
 		}
 	}
 	l.order = nil

@@ -28,7 +28,7 @@ import (
 	"github.com/luatx/luatx/repair"
 )
 
-// run runs a worker until the test ends, or stop is called.
+// run runs a worker until the test ends or stop is called.
 func run(t testing.TB, w *repair.Worker) (stop func()) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
@@ -44,8 +44,7 @@ func run(t testing.TB, w *repair.Worker) (stop func()) {
 	return stop
 }
 
-// TestRun holds that damage is fixed within an interval, again and again, in one log line a sort, and counted.
-func TestRun(t *testing.T) {
+func TestRunRepairsDamageEveryIntervalAndLogsOneLinePerKind(t *testing.T) {
 	t.Parallel()
 	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
 		s, out := newShop(t, client), &rig.Lines{}
@@ -67,7 +66,7 @@ func TestRun(t *testing.T) {
 		if stats.Fixed[repair.Orphan] != 6 || stats.Reported[repair.WrongType] < 3 || stats.Shards < 3 || stats.Errors != 0 || stats.LastRound.IsZero() || stats.Took <= 0 {
 			t.Errorf("%+v", stats)
 		}
-		if out.Count("repair: fixed") != 2 || out.Count("findings=3") != 2 || out.Count("needs a person") < 3 {
+		if out.Count("repair: fixed") != 2 || out.Count("findings=3") != 2 || out.Count("operator needed") < 3 {
 			t.Errorf("logged\n%s", out.String())
 		}
 		if got := named(t, w.Check(redistest.Soon(t))); !slices.Equal(got, []string{"type void"}) {
@@ -81,9 +80,7 @@ func TestRun(t *testing.T) {
 	})
 }
 
-// TestOneAtATime holds that of several processes one makes a round each interval, that a stopped one leaves its turn to
-// the others at once, and that one that died leaves it when its lease has run out.
-func TestOneAtATime(t *testing.T) {
+func TestOneProcessMakesTheRoundAndOthersTakeOverWhenItEnds(t *testing.T) {
 	t.Parallel()
 	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
 		s := newShop(t, client)
@@ -124,8 +121,7 @@ func TestOneAtATime(t *testing.T) {
 	})
 }
 
-// TestTurnLost holds that a worker that was slow ends its round when another has taken over.
-func TestTurnLost(t *testing.T) {
+func TestSlowWorkerEndsItsRoundAfterATakeover(t *testing.T) {
 	t.Parallel()
 	proxy, out := redistest.Proxy(t, redistest.Shared(t).Addr()), &rig.Lines{}
 	s := newShop(t, redistest.Client(t, proxy.Addr()))
@@ -146,16 +142,15 @@ func TestTurnLost(t *testing.T) {
 		return turned.Mine
 	})
 	hold.Release()
-	redistest.Eventually(t, "the round to end", func() bool { return out.Count("taken the round over") == 1 })
+	redistest.Eventually(t, "the round to end", func() bool { return out.Count("another process has taken it over") == 1 })
 	if stats := w.Stats(); stats.Rounds != 0 || stats.Steps != 0 {
 		t.Errorf("%+v", stats)
 	}
 }
 
-// TestRoundsGoOn tests that a round goes on where it stood if its process dies or stops. Otherwise the last shards would never
-// be repaired where processes are replaced more often than a round takes. A process that stops gives its turn back, so the
-// next one does not wait for the end of its lease.
-func TestRoundsGoOn(t *testing.T) {
+// TestNextRoundContinuesAtThePositionOfAnInterruptedOne matters if processes are replaced more often than a round takes:
+// otherwise the last shards would never be repaired. A process that stops also releases its turn.
+func TestNextRoundContinuesAtThePositionOfAnInterruptedOne(t *testing.T) {
 	t.Parallel()
 	for name, lease := range map[string]time.Duration{"process dies": 150 * time.Millisecond, "process stops": time.Hour} {
 		t.Run(name, func(t *testing.T) {
@@ -178,7 +173,7 @@ func TestRoundsGoOn(t *testing.T) {
 				case third(cmd):
 					return respproxy.HoldBy(hold)
 				}
-				return respproxy.Delay(60 * time.Millisecond) // longer than a third of the short lease: the worker notes where it stands
+				return respproxy.Delay(60 * time.Millisecond) // longer than a third of the short lease: the worker stores its position
 			})
 			other, err := luatx.New(redistest.Client(t, proxy.Addr(), func(o *redis.Options) { o.ReadTimeout = time.Second }), s.tr.Config())
 			redistest.Must(t, err)
@@ -206,8 +201,7 @@ func TestRoundsGoOn(t *testing.T) {
 	}
 }
 
-// TestRoundsComeBack tests that a failure during a round does not cost an interval: a master may have a successor moments later.
-func TestRoundsComeBack(t *testing.T) {
+func TestRoundRetriesFailedShardsWithoutWaitingForTheInterval(t *testing.T) {
 	t.Parallel()
 	for name, command := range map[string]string{"a step fails": "EVALSHA", "the look for shards fails": "EXISTS", "the turn is not renewed": "EVALSHA"} {
 		t.Run(name, func(t *testing.T) {
@@ -241,8 +235,7 @@ func TestRoundsComeBack(t *testing.T) {
 	}
 }
 
-// TestSickServer holds that Run survives errors, and repairs when they have passed.
-func TestSickServer(t *testing.T) {
+func TestRunSurvivesErrorsAndRepairsAfterThem(t *testing.T) {
 	t.Parallel()
 	server := redistest.Single(t, redistest.Own())
 	admin := server.Admin(t)
@@ -261,8 +254,7 @@ func TestSickServer(t *testing.T) {
 	redistest.Eventually(t, "the orphan to be removed", func() bool { return w.Stats().Fixed[repair.Orphan] == 1 })
 }
 
-// TestDocumentedUser holds that the user of docs/acl.md can do all that repairing takes.
-func TestDocumentedUser(t *testing.T) {
+func TestUserOfDocumentationMayRepair(t *testing.T) {
 	t.Parallel()
 	server := redistest.Single(t, redistest.Own())
 	granted, err := server.Binary().Rules("repair")
@@ -299,7 +291,7 @@ func TestDocumentedUser(t *testing.T) {
 	}
 }
 
-// published notes what a relay publishes; it refuses now and then.
+// published records the events that a relay publishes. Its publisher fails now and then.
 type published struct {
 	mu    sync.Mutex
 	times map[string]int
@@ -326,9 +318,9 @@ func (p *published) number() int {
 	return len(p.times)
 }
 
-// TestBesideCommitsAndRelays holds that nothing under way is taken for damage: while callers commit and a relay
-// publishes, nothing is ever found; and when events vanish from the index meanwhile, all are published all the same.
-func TestBesideCommitsAndRelays(t *testing.T) {
+// TestRepairBesideCommitsAndRelaysFindsOnlyRealDamage also removes events from the index meanwhile. All events must be
+// published nevertheless.
+func TestRepairBesideCommitsAndRelaysFindsOnlyRealDamage(t *testing.T) {
 	t.Parallel()
 	for name, client := range map[string]redis.UniversalClient{"redis": redistest.Shared(t).Client(t), "cluster": redistest.SharedCluster(t).Client(t)} {
 		t.Run(name, func(t *testing.T) {

@@ -63,8 +63,8 @@ type Config struct {
 	NoRepair bool
 
 	// Transactor, Subscriber, Engine, Stack, Publisher, Relay and Repair configure the pieces that New makes. Their
-	// Observers are where telemetry is added. What the fields above say wins, and fields without a Logger get the one below.
-	// Stack.RelayElsewhere leaves out the relay.
+	// Observers are where telemetry is added. The fields above take precedence, and configs without a Logger get the one
+	// below. Stack.RelayElsewhere leaves out the relay.
 	Transactor luatx.Config
 	Subscriber stream.PartitionedConfig
 	Engine     message.EngineConfig
@@ -140,26 +140,26 @@ func (c Config) validate() error {
 	given := c.Given
 	switch {
 	case c.Mode < Scripted || c.Mode > Other:
-		return fmt.Errorf("service: Config.Mode is %d: use Scripted, Pipelined or Other", c.Mode)
+		return fmt.Errorf("service: Config.Mode is %d; use Scripted, Pipelined or Other", c.Mode)
 	case c.Namespace == "" && c.Mode != Other:
-		return errors.New("service: Config.Namespace is empty: name the service, as in \"orders\"")
+		return errors.New("service: Config.Namespace is empty; set the name of the service, such as \"orders\"")
 	case c.Stream == "" && given.Input == nil:
-		return errors.New("service: Config.Stream is empty: name the stream that the service reads, or set Given.Input")
+		return errors.New("service: Config.Stream is empty; set the stream that the service reads, or Given.Input")
 	case c.Partitions < 0:
-		return fmt.Errorf("service: Config.Partitions is %d: use 0 for one stream, or more", c.Partitions)
+		return fmt.Errorf("service: Config.Partitions is %d; use 0 for one stream, or more", c.Partitions)
 	case c.ShutdownTimeout < minShutdown:
-		return fmt.Errorf("service: Config.ShutdownTimeout is %v: use at least %v, or 0 for the default", c.ShutdownTimeout, minShutdown)
+		return fmt.Errorf("service: Config.ShutdownTimeout is %v; use at least %v, or 0 for the default", c.ShutdownTimeout, minShutdown)
 	case c.Subscriber.ShutdownTimeout+c.Relay.DrainTimeout > c.ShutdownTimeout:
-		return fmt.Errorf("service: Config.ShutdownTimeout is %v: use at least Subscriber.ShutdownTimeout and Relay.DrainTimeout together, %v",
+		return fmt.Errorf("service: Config.ShutdownTimeout is %v; use at least Subscriber.ShutdownTimeout and Relay.DrainTimeout together, %v",
 			c.ShutdownTimeout, c.Subscriber.ShutdownTimeout+c.Relay.DrainTimeout)
 	case given.Transactor != nil && c.Namespace != given.Transactor.Config().Namespace:
-		return fmt.Errorf("service: Config.Namespace is %q, and that of Given.Transactor %q: leave one out", c.Namespace, given.Transactor.Config().Namespace)
+		return fmt.Errorf("service: Config.Namespace is %q, and that of Given.Transactor is %q; leave one out", c.Namespace, given.Transactor.Config().Namespace)
 	case c.Mode == Other && given.Middleware == nil:
-		return errors.New("service: Config.Given.Middleware is nil: set what commits in mode Other")
+		return errors.New("service: Config.Given.Middleware is nil; set the middleware that commits in mode Other")
 	case c.Mode == Other && given.Relay == nil && !c.Stack.RelayElsewhere:
-		return errors.New("service: Config.Given.Relay is nil: set what publishes the events in mode Other, or Stack.RelayElsewhere")
+		return errors.New("service: Config.Given.Relay is nil; set the function that publishes the events in mode Other, or Stack.RelayElsewhere")
 	case c.Mode != Scripted && (c.Timers.Event != nil || c.Admin != nil):
-		return errors.New("service: Config.Timers and Config.Admin need mode Scripted: leave them out")
+		return errors.New("service: Config.Timers and Config.Admin need mode Scripted; leave them out")
 	}
 	return nil
 }
@@ -175,7 +175,7 @@ func (c Config) keyspace() luatx.Keyspace {
 // checkPartitions compares Partitions with the keyspace.
 func (c Config) checkPartitions() error {
 	if n := len(c.keyspace().Tags()); c.Partitions > 0 && n != c.Partitions {
-		return fmt.Errorf("service: Config.Partitions is %d, and the keyspace of the Transactor has %d: use the same number, or leave Partitions out and set Given.Input", c.Partitions, n)
+		return fmt.Errorf("service: Config.Partitions is %d, and the keyspace of the Transactor has %d; use the same number, or leave Partitions out and set Given.Input", c.Partitions, n)
 	}
 	return nil
 }

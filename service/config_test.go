@@ -11,13 +11,13 @@ import (
 	"github.com/luatx/luatx/stream"
 )
 
-func TestDocumentedDefaults(t *testing.T) {
+func TestConfigHasTheDocumentedDefaults(t *testing.T) {
 	t.Parallel()
 	documented.Defaults(t, Config{}.withDefaults())
 	documented.Defaults(t, Subscription{}.withDefaults())
 }
 
-func TestConfigNamesTheFieldThatIsWrong(t *testing.T) {
+func TestConfigErrorNamesTheWrongField(t *testing.T) {
 	t.Parallel()
 	mw := message.Middleware{}
 	for want, cfg := range map[string]Config{
@@ -49,7 +49,7 @@ func TestGivenTransactorMustHaveTheNamespace(t *testing.T) {
 	transactor, err := luatx.New(offline(t), luatx.Config{Namespace: "b"})
 	assert.Must(t, err)
 	_, err = New(offline(t), Config{Namespace: "a", Stream: "s", Given: Given{Transactor: transactor}}, Command("h", nothing))
-	assert.ErrorContains(t, err, `that of Given.Transactor "b"`, "New")
+	assert.ErrorContains(t, err, `that of Given.Transactor is "b"`, "New")
 	s, err := New(offline(t), Config{Stream: "s", Given: Given{Transactor: transactor}}, Command("h", nothing))
 	assert.Must(t, err)
 	if s.Transactor() != transactor || s.cfg.Group != "b" {

@@ -115,11 +115,11 @@ func (c Config) withOutbox(client redis.UniversalClient) (Config, error) {
 	_, cluster := client.(*redis.ClusterClient)
 	switch {
 	case c.Stack.OutboxStreamFor != nil && c.Given.Relay == nil && !c.Stack.RelayElsewhere:
-		return c, errors.New("service: Config.Stack.OutboxStreamFor is set: set Given.Relay to what publishes these streams, or Stack.RelayElsewhere")
+		return c, errors.New("service: Config.Stack.OutboxStreamFor is set; set Given.Relay to publish these streams, or Stack.RelayElsewhere")
 	case c.Stack.OutboxStreamFor != nil || c.Stack.OutboxStream != "":
 		return c, nil
 	case c.Partitions == 0 && cluster:
-		return c, errors.New("service: mode Pipelined on a cluster needs an outbox stream in each slot: set Config.Partitions")
+		return c, errors.New("service: mode Pipelined on a cluster needs an outbox stream in each slot; set Config.Partitions")
 	case c.Partitions == 0:
 		c.Stack.OutboxStream = c.outboxName()
 		return c, nil

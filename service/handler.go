@@ -18,8 +18,8 @@ type Handler struct {
 }
 
 // Command returns the Handler of a function that takes a command and returns events, as message.NewCommandHandler makes it
-// with a zero config: a type PlaceOrder takes messages of type "place.order", and the source of its events is "/" and the
-// name.
+// with a zero config. For example, a type PlaceOrder takes messages of type "place.order". The source of the events is "/"
+// and the name.
 func Command[C, E any](name string, fn func(ctx context.Context, cmd C) ([]E, error)) Handler {
 	return Handler{Name: name, Handler: message.NewCommandHandler(fn, message.CommandHandlerConfig{})}
 }

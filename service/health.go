@@ -25,9 +25,9 @@ const checkTimeout = 2 * time.Second
 
 var (
 	// ErrStarting is returned by Ready before Run has started the pieces.
-	ErrStarting = errors.New("service: not ready: Run has not started the pieces yet; ask again")
+	ErrStarting = errors.New("service: not ready: Run has not started every part; retry later")
 	// ErrStopping is returned by Ready once the context of Run has ended or a piece has failed.
-	ErrStopping = errors.New("service: not ready: the service is stopping; send requests elsewhere")
+	ErrStopping = errors.New("service: not ready: the service is stopping; use another instance")
 )
 
 // progress is what a Service knows of itself.
@@ -109,7 +109,7 @@ func (s *Service) route() {
 func (s *Service) reply(w http.ResponseWriter, what string, err error) {
 	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 	if err != nil {
-		s.cfg.Logger.Debug("service: a probe failed", "probe", what, "error", err)
+		s.cfg.Logger.Debug("service: probe failed", "probe", what, "error", err)
 		w.WriteHeader(http.StatusServiceUnavailable)
 		what = "not " + what
 	}

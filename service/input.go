@@ -44,11 +44,11 @@ func (s Subscription) withDefaults() Subscription {
 func (s Subscription) validate() error {
 	switch {
 	case s.Subscriber == nil:
-		return errors.New("service: Subscription.Subscriber is nil: set what the service reads")
+		return errors.New("service: Subscription.Subscriber is nil; set the source of the service")
 	case s.Workers < 0:
-		return fmt.Errorf("service: Subscription.Workers is %d: use 0 for the default, or more", s.Workers)
+		return fmt.Errorf("service: Subscription.Workers is %d; use 0 for the default, or more", s.Workers)
 	case s.ShutdownTimeout < 0:
-		return fmt.Errorf("service: Subscription.ShutdownTimeout is %v: use 0 for the default, or more", s.ShutdownTimeout)
+		return fmt.Errorf("service: Subscription.ShutdownTimeout is %v; use 0 for the default, or more", s.ShutdownTimeout)
 	}
 	return nil
 }
@@ -74,7 +74,7 @@ func (s Subscription) Consume(ctx context.Context, _ *luatx.Transactor, p stream
 		taking.Go(func() {
 			for msg := range messages {
 				if err := p.ProcessRaw(work, msg); err != nil {
-					s.Logger.Error("service: message not handled", "id", msg.ID(), "error", err)
+					s.Logger.Error("service: message failed", "id", msg.ID(), "error", err)
 				}
 			}
 		})

@@ -155,7 +155,7 @@ func TestTimersBecomeEvents(t *testing.T) {
 	redistest.Eventually(t, "the event is published to its destination", func() bool { return client.XLen(t.Context(), ns+"-out").Val() == 1 })
 }
 
-func TestAdminIsServedToThoseWhoMaySee(t *testing.T) {
+func TestAdminIsServedOnlyToAuthorizedRequests(t *testing.T) {
 	t.Parallel()
 	client, ns := redistest.Shared(t).Client(t), redistest.Namespace(t)
 	authorize, err := httpapi.Tokens(map[string]httpapi.Identity{"0123456789abcdef": {Name: "ada", May: httpapi.MayView}})

@@ -85,7 +85,7 @@ func (s *stage) left() []string {
 // Run returns nil after the end of ctx, the error of the piece that failed, or a *StopError. It runs once.
 func (s *Service) Run(ctx context.Context) error {
 	if !s.begin() {
-		return errors.New("service: Run has run already: make another Service")
+		return errors.New("service: Run has already run; create another Service")
 	}
 	if s.transactor != nil {
 		if err := s.transactor.Check(ctx); err != nil {

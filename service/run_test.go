@@ -113,7 +113,7 @@ func TestRunStopsTheRelayAfterTheInputHasFinished(t *testing.T) {
 		slices.Sort(d.text[:2]) // they start side by side
 		d.mu.Unlock()
 		d.want(t, "input starts", "relay starts", "input ends", "relay ends")
-		assert.ErrorContains(t, s.Run(t.Context()), "has run already", "Run again")
+		assert.ErrorContains(t, s.Run(t.Context()), "has already run", "Run again")
 	})
 }
 
@@ -178,7 +178,7 @@ func TestRunReturnsTheErrorOfAPieceAndStopsTheOthers(t *testing.T) {
 	}
 }
 
-func TestReadySaysWhetherTheServiceWorks(t *testing.T) {
+func TestReadyReportsWhetherTheServiceWorks(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		down := errors.New("server down")

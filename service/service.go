@@ -37,7 +37,7 @@ func New(client redis.UniversalClient, cfg Config, handlers ...Handler) (*Servic
 		return nil, err
 	}
 	if len(handlers) == 0 {
-		return nil, errors.New("service: New needs a handler: add one made by Command")
+		return nil, errors.New("service: New needs a handler; add one with Command")
 	}
 	s := &Service{cfg: cfg}
 	s.check = cfg.Given.Check
@@ -88,8 +88,8 @@ func (s *Service) stack(client redis.UniversalClient) (mw message.Middleware, er
 	return mw, err
 }
 
-// assemble makes the pieces that run, in the stages in which they stop: what makes events, what publishes them, and what
-// shows how the service is.
+// assemble makes the pieces that run, in the stages in which they stop: the pieces that make events, those that publish
+// them, and those that show the state of the service.
 func (s *Service) assemble(client redis.UniversalClient, engine *message.Engine) error {
 	input, err := s.cfg.input(client)
 	if err != nil {

@@ -38,7 +38,7 @@ func (s *pump) claim(ctx context.Context) (more bool) {
 		s.holds[h] = true
 		switch {
 		case r.attempts > s.cfg.Attempts: // each claimer died of it
-			s.settle(h, parked, errors.New("its attempts ended without an answer"))
+			s.settle(h, parked, errors.New("no attempt was settled"))
 		case r.key != "":
 			heads = append(heads, h)
 		default:
@@ -177,7 +177,7 @@ func (s *pump) followers(ctx context.Context, lease string, heads []*held, room 
 		return nil, err
 	}
 	if n, err := result.RowsAffected(); err != nil || n != int64(len(ids)) {
-		return later, errors.Join(err, fmt.Errorf("%d of %d events were left", n, len(ids)))
+		return later, errors.Join(err, fmt.Errorf("%d of %d events could be leased", n, len(ids)))
 	}
 	return later, nil
 }
@@ -203,7 +203,7 @@ func (s *pump) renew(ctx context.Context) {
 		"UPDATE %[1]s SET next_attempt_at = NOW_MS + ? WHERE published = FALSE AND lease IN ("+marks(len(leases))+") AND id IN ("+marks(len(ids))+")", s.table),
 		append(args, ids...)...)
 	if err != nil {
-		s.cfg.Logger.Warn("outbox: leases were not renewed", "table", s.cfg.Table, "events", len(ids), "error", err)
+		s.cfg.Logger.Warn("outbox: lease renewal failed", "table", s.cfg.Table, "events", len(ids), "error", err)
 		return
 	}
 	for h := range s.holds {

@@ -67,13 +67,13 @@ func (c CleanupConfig) withDefaults() CleanupConfig {
 func (c CleanupConfig) validate() error {
 	switch {
 	case c.DB == nil:
-		return errors.New("cleanup: CleanupConfig.DB is nil: give the database")
+		return errors.New("cleanup: CleanupConfig.DB is nil; set the database")
 	case min(c.Retention, c.Interval) < 0 || c.ChunkSize < 0:
-		return errors.New("cleanup: CleanupConfig.Retention, Interval and ChunkSize: use 0 for the default, or more")
+		return errors.New("cleanup: CleanupConfig.Retention, Interval or ChunkSize is negative; use 0 for the default, or more")
 	case !identifier.MatchString(c.Column):
-		return fmt.Errorf("cleanup: CleanupConfig.Column is %q: use a column's name", c.Column)
+		return fmt.Errorf("cleanup: CleanupConfig.Column is %q; use a column's name", c.Column)
 	case strings.Contains(c.Condition, "?"):
-		return errors.New("cleanup: CleanupConfig.Condition has a ?: it cannot have arguments")
+		return errors.New("cleanup: CleanupConfig.Condition has a ?; write the value into the condition")
 	}
 	return nil
 }
@@ -113,7 +113,7 @@ func StartCleanup(ctx context.Context, cfg CleanupConfig) (done <-chan struct{},
 		defer close(ended)
 		for {
 			if n, err := c.round(ctx); err != nil && ctx.Err() == nil {
-				c.cfg.Logger.Error("cleanup: stopped until the next interval", "table", c.cfg.Table, "deleted", n, "error", err)
+				c.cfg.Logger.Error("cleanup: round failed", "table", c.cfg.Table, "deleted", n, "error", err)
 			}
 			if !sleep.For(ctx, c.cfg.Interval) {
 				return

@@ -19,7 +19,7 @@ const deleting = "DELETE"
 
 var testDialect = Dialect{Name: "test", Quote: `"`, NowMillis: "NOW_MS", Ago: "AGO(?)", DeleteSome: "DELETE FROM %[1]s WHERE %[2]s LIMIT ?"}
 
-func TestWhatACleanupNeeds(t *testing.T) {
+func TestCleanupRejectsInvalidConfig(t *testing.T) {
 	t.Parallel()
 	for want, change := range map[string]func(*CleanupConfig){
 		"":                      func(*CleanupConfig) {},
@@ -28,8 +28,8 @@ func TestWhatACleanupNeeds(t *testing.T) {
 		"has a ?":               func(c *CleanupConfig) { c.Condition = "id < ?" },
 		"CleanupConfig.Table":   func(c *CleanupConfig) { c.Table = `a"b` },
 		"CleanupConfig: ":       func(c *CleanupConfig) { c.Dialect = Dialect{} },
-		"ChunkSize: use 0 for":  func(c *CleanupConfig) { c.ChunkSize = -1 },
-		"Retention, Interval a": func(c *CleanupConfig) { c.Retention = -1 },
+		"ChunkSize is negative": func(c *CleanupConfig) { c.ChunkSize = -1 },
+		"Retention, Interval o": func(c *CleanupConfig) { c.Retention = -1 },
 	} {
 		cfg := CleanupConfig{DB: sql.OpenDB(&answers{}), Table: "outbox", Dialect: testDialect}
 		change(&cfg)
@@ -75,7 +75,7 @@ func inBubbleCleaned(t *testing.T, chunks []int, fail string, test func(t *testi
 	})
 }
 
-func TestCleanupRestsAsLongAsItWorks(t *testing.T) {
+func TestCleanupPausesAfterEachChunkForAsLongAsItTook(t *testing.T) {
 	t.Parallel()
 	inBubbleCleaned(t, []int{3, 3, 2}, "-", func(t *testing.T, db *answers, cfg CleanupConfig, _ *rig.Lines) {
 		if n, err := Cleanup(t.Context(), cfg); n != 8 || err != nil {
@@ -95,7 +95,7 @@ func TestCleanupRestsAsLongAsItWorks(t *testing.T) {
 	})
 }
 
-func TestCleanupBeginsARoundEachInterval(t *testing.T) {
+func TestCleanupRunsOneRoundPerInterval(t *testing.T) {
 	t.Parallel()
 	for _, fail := range []string{"-", deleting, "SELECT"} {
 		inBubbleCleaned(t, nil, fail, func(t *testing.T, db *answers, cfg CleanupConfig, logs *rig.Lines) {
@@ -112,15 +112,14 @@ func TestCleanupBeginsARoundEachInterval(t *testing.T) {
 			if fail != "-" {
 				lines = 3
 			}
-			if n := logs.Count("cleanup: stopped until the next interval"); n != lines {
+			if n := logs.Count("cleanup: round failed"); n != lines {
 				t.Errorf("%d lines, want %d:\n%s", n, lines, logs)
 			}
 		})
 	}
 }
 
-// TestParkedEventsComeInPages tests that a list continues behind the last row, ends with the last page, and returns errors.
-func TestParkedEventsComeInPages(t *testing.T) {
+func TestListParkedContinuesBehindLastRowAndReturnsErrors(t *testing.T) {
 	t.Parallel()
 	for n, queries := range map[int]int{0: 1, 99: 1, 100: 2, 101: 2} {
 		all := rows(1, n, 10)
@@ -164,7 +163,7 @@ func TestParkedEventsComeInPages(t *testing.T) {
 	}
 }
 
-func TestRearmedEventsAreLookedAtNow(t *testing.T) {
+func TestRearmAndDiscardTriggerAPollAtOnce(t *testing.T) {
 	t.Parallel()
 	for name, act := range map[string]func(*OutboxPublisher, context.Context, ...int64) (int, error){"rearm": (*OutboxPublisher).Rearm, "discard": (*OutboxPublisher).Discard} {
 		synctest.Test(t, func(t *testing.T) {

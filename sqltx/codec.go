@@ -54,7 +54,7 @@ func encode(event *message.Message) (row, error) {
 func (r row) decode() (*message.RawMessage, error) {
 	n := len(r.attributes)
 	if n < 2 || r.attributes[n-1] != '}' {
-		return nil, errors.New("the attributes are no JSON object")
+		return nil, errors.New("the attributes are not a JSON object")
 	}
 	text := r.attributes
 	switch {

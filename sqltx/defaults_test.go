@@ -9,21 +9,19 @@ import (
 	"github.com/luatx/luatx/internal/test/documented"
 )
 
-// TestDocumentedDefaults checks each default that a comment states.
-func TestDocumentedDefaults(t *testing.T) {
+func TestConfigsHaveTheDocumentedDefaults(t *testing.T) {
 	t.Parallel()
 	documented.Defaults(t, OutboxPublisherConfig{}.withDefaults())
 	documented.Defaults(t, CleanupConfig{}.withDefaults())
 }
 
-// TestDocumentedBounds checks the minimums and maximums in comments, and that other fields reject negative values.
-func TestDocumentedBounds(t *testing.T) {
+func TestConfigsRejectValuesOutsideTheDocumentedBounds(t *testing.T) {
 	t.Parallel()
 	documented.Bounds(t, OutboxPublisherConfig{DB: new(sql.DB)}, func(c OutboxPublisherConfig) error { return c.withDefaults().validate() })
 	documented.Bounds(t, CleanupConfig{DB: new(sql.DB)}, func(c CleanupConfig) error { return c.withDefaults().validate() })
 }
 
-func TestWhatAnOutboxPublisherNeeds(t *testing.T) {
+func TestOutboxPublisherRejectsInvalidConfig(t *testing.T) {
 	t.Parallel()
 	for want, cfg := range map[string]OutboxPublisherConfig{
 		"OutboxPublisherConfig.DB": {Dialect: SQLite()},

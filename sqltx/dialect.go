@@ -72,7 +72,7 @@ var drivers = []struct {
 // the setting to use.
 func DialectOf(db *sql.DB) (Dialect, error) {
 	if db == nil {
-		return Dialect{}, errors.New("DB is nil: give the *sql.DB, or set Dialect")
+		return Dialect{}, errors.New("DB is nil; set DB or Dialect")
 	}
 	name := fmt.Sprintf("%T", db.Driver())
 	for _, driver := range drivers {
@@ -80,7 +80,7 @@ func DialectOf(db *sql.DB) (Dialect, error) {
 			return driver.dialect(), nil
 		}
 	}
-	return Dialect{}, fmt.Errorf("the dialect of driver %s is unknown: set Dialect", name)
+	return Dialect{}, fmt.Errorf("the dialect of driver %s is unknown; set Dialect", name)
 }
 
 // dialectOr returns d if it is set, and otherwise the dialect of the driver.
@@ -109,7 +109,7 @@ func (d Dialect) table(name string) (table, error) {
 	parts := strings.Split(name, ".")
 	for i, part := range parts {
 		if !identifier.MatchString(part) || len(part) > maxName || len(parts) > 2 {
-			return table{}, fmt.Errorf("the table's name is %q: use a name, or schema.name, of letters, digits, _, $, - and spaces, at most %d bytes each", name, maxName)
+			return table{}, fmt.Errorf("the table's name is %q; use a name, or schema.name, of letters, digits, _, $, - and spaces, at most %d bytes each", name, maxName)
 		}
 		parts[i] = d.Quote + part + d.Quote
 	}

@@ -24,7 +24,7 @@ func (e stateError) Error() string    { return "state " + string(e) }
 func (e stateError) SQLState() string { return string(e) }
 func (e silentError) Error() string   { return e.Text }
 
-func TestWhichErrorsOfADatabaseAreWorthAnotherTry(t *testing.T) {
+func TestDialectsRetryOnlyErrorsOfConcurrentTransactions(t *testing.T) {
 	t.Parallel()
 	wrapped := func(err error) error { return fmt.Errorf("insert: %w", errors.Join(errors.New("first"), err)) }
 	for name, c := range map[string]struct {
@@ -57,7 +57,7 @@ func TestWhichErrorsOfADatabaseAreWorthAnotherTry(t *testing.T) {
 	}
 }
 
-func TestWhatATableMayBeCalled(t *testing.T) {
+func TestTableAcceptsOnlyNamesThatCanBeQuoted(t *testing.T) {
 	t.Parallel()
 	long := strings.Repeat("x", 48)
 	for _, name := range []string{"t", "_t", "T9$ -", long, long + "." + long, "größe"} {
@@ -76,8 +76,7 @@ func TestWhatATableMayBeCalled(t *testing.T) {
 	}
 }
 
-// TestWhatIsStoredFits tests the limits of keys, and that errors are truncated to theirs without a broken character.
-func TestWhatIsStoredFits(t *testing.T) {
+func TestStoredKeysAreBoundedAndErrorsAreCutAtRunes(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string]bool{"": true, strings.Repeat("x", 255): true, strings.Repeat("x", 256): false, "a\x00": false, "a\xff": false} {
 		if err := storable("the key", text); (err == nil) != want {

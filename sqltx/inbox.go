@@ -82,14 +82,14 @@ func InboxMiddleware(cfg InboxConfig) message.Middleware {
 			}
 			tx, ok := scopeFrom(ctx)
 			if !ok {
-				return nil, errors.New("inbox: no transaction in context (TxMiddleware required)")
+				return nil, errors.New("inbox: no transaction in context; put TxMiddleware before it")
 			}
 			key, err := i.key(ctx, msg)
 			if err != nil {
 				return nil, message.Permanent(err)
 			}
 			if ctx.Value(key) != nil {
-				return nil, errors.New("inbox: InboxMiddleware inside InboxMiddleware: leave one out")
+				return nil, errors.New("inbox: InboxMiddleware inside InboxMiddleware; leave one out")
 			}
 			affected, err := tx.exec.Exec(ctx, i.insert, key.subscriber, key.source, key.id)
 			if err != nil {
@@ -123,7 +123,7 @@ func (i *inbox) key(ctx context.Context, msg *message.Message) (claimKey, error)
 	}
 	if key.subscriber == "" {
 		if key.subscriber, _ = message.HandlerNameFromContext(ctx); key.subscriber == "" {
-			return key, errors.New("inbox: InboxConfig.Subscriber is empty, and no Router says a handler's name: name who applies the messages")
+			return key, errors.New("inbox: InboxConfig.Subscriber is empty, and no Router provides a handler's name; set Subscriber")
 		}
 	}
 	for _, part := range []struct{ name, text string }{{"Subscriber", key.subscriber}, {"message source", key.source}, {"message id", key.id}} {
@@ -138,9 +138,9 @@ func (i *inbox) key(ctx context.Context, msg *message.Message) (claimKey, error)
 func storable(name, text string) error {
 	switch {
 	case len(text) > maxKey:
-		return fmt.Errorf("%s has %d bytes: at most %d", name, len(text), maxKey)
+		return fmt.Errorf("%s has %d bytes; use at most %d", name, len(text), maxKey)
 	case !utf8.ValidString(text) || strings.ContainsRune(text, 0):
-		return fmt.Errorf("%s %q is no text: UTF-8 without zero bytes is needed", name, text)
+		return fmt.Errorf("%s %q is not storable text; use UTF-8 without zero bytes", name, text)
 	}
 	return nil
 }

@@ -37,8 +37,7 @@ func migrationFiles() map[string]string {
 	return files
 }
 
-// TestMigrationsAreTheSchema tests that the files have the statements of Init.
-func TestMigrationsAreTheSchema(t *testing.T) {
+func TestMigrationFilesHaveTheStatementsOfInit(t *testing.T) {
 	t.Parallel()
 	for name, want := range migrationFiles() {
 		path := filepath.Join("migrations", filepath.FromSlash(name))

@@ -59,7 +59,7 @@ func newOutbox(cfg OutboxConfig) (*outbox, error) {
 		return nil, fmt.Errorf("outbox: OutboxConfig.Table: %w", err)
 	}
 	if cfg.Notify && o.dialect.Notify == "" {
-		return nil, fmt.Errorf("outbox: OutboxConfig.Notify: %s cannot, leave it out: publishers poll", o.dialect.Name)
+		return nil, fmt.Errorf("outbox: OutboxConfig.Notify is set, but %s has no notifications; leave it out, publishers poll", o.dialect.Name)
 	}
 	o.notify = o.dialect.Bind(o.dialect.Notify)
 	return o, nil
@@ -78,7 +78,7 @@ func OutboxMiddleware(cfg OutboxConfig) message.Middleware {
 			}
 			tx, ok := scopeFrom(ctx)
 			if !ok {
-				return nil, errors.New("outbox: no transaction in context (TxMiddleware required)")
+				return nil, errors.New("outbox: no transaction in context; put TxMiddleware before it")
 			}
 			outputs, err := next(context.WithValue(ctx, outboxKey{}, true), msg)
 			if err != nil {
@@ -107,7 +107,7 @@ func Emit(ctx context.Context, cfg OutboxConfig, outputs ...*message.Message) er
 	}
 	tx, ok := scopeFrom(ctx)
 	if !ok {
-		return errors.New("outbox: no transaction in context (Transact required)")
+		return errors.New("outbox: no transaction in context; call it inside Transact")
 	}
 	if len(outputs) == 0 {
 		return nil

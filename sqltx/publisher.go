@@ -67,15 +67,15 @@ func (c OutboxPublisherConfig) withDefaults() OutboxPublisherConfig {
 func (c OutboxPublisherConfig) validate() error {
 	switch {
 	case c.DB == nil:
-		return errors.New("outbox: OutboxPublisherConfig.DB is nil: give the database")
+		return errors.New("outbox: OutboxPublisherConfig.DB is nil; set the database")
 	case min(c.BatchSize, c.Attempts) < 0 || min(c.PollInterval, c.BackoffBase, c.DrainTimeout) < 0:
-		return errors.New("outbox: OutboxPublisherConfig.BatchSize, Attempts, PollInterval, BackoffBase and DrainTimeout: use 0 for the default, or more")
+		return errors.New("outbox: OutboxPublisherConfig.BatchSize, Attempts, PollInterval, BackoffBase or DrainTimeout is negative; use 0 for the default, or more")
 	case c.BatchSize > maxBatch:
-		return fmt.Errorf("outbox: OutboxPublisherConfig.BatchSize is %d: use at most %d", c.BatchSize, maxBatch)
+		return fmt.Errorf("outbox: OutboxPublisherConfig.BatchSize is %d; use at most %d", c.BatchSize, maxBatch)
 	case c.Lease < minLease:
-		return fmt.Errorf("outbox: OutboxPublisherConfig.Lease is %v: use at least %v", c.Lease, minLease)
+		return fmt.Errorf("outbox: OutboxPublisherConfig.Lease is %v; use at least %v", c.Lease, minLease)
 	case c.BackoffCap < c.BackoffBase:
-		return fmt.Errorf("outbox: OutboxPublisherConfig.BackoffCap is %v: use at least BackoffBase, %v", c.BackoffCap, c.BackoffBase)
+		return fmt.Errorf("outbox: OutboxPublisherConfig.BackoffCap is %v; use at least BackoffBase (%v)", c.BackoffCap, c.BackoffBase)
 	}
 	return nil
 }
@@ -170,7 +170,7 @@ func (p *OutboxPublisher) listen(ctx context.Context, s *pump) {
 		if ctx.Err() != nil {
 			return
 		}
-		p.cfg.Logger.Warn("outbox: listening ended, polling alone until it works again", "table", p.cfg.Table, "error", err)
+		p.cfg.Logger.Warn("outbox: listener ended", "table", p.cfg.Table, "error", err)
 		sleep.For(ctx, backoff.Ceiling(attempt))
 	}
 }

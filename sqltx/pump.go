@@ -132,7 +132,7 @@ func (s *pump) drain(ctx context.Context, renew *time.Ticker) {
 		case <-renew.C:
 			s.renew(ctx)
 		case <-deadline.C:
-			s.cfg.Logger.Warn("outbox: stopped with events that were handed out and not settled; they are handed out again when their lease has run out",
+			s.cfg.Logger.Warn("outbox: stopped with unsettled events",
 				"table", s.cfg.Table, "events", len(s.holds))
 			return
 		}

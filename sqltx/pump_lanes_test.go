@@ -48,7 +48,7 @@ func ids(args []any) (out []int64) {
 	return out
 }
 
-func TestWhatIsClaimedBehindTheFirstOfAKey(t *testing.T) {
+func TestClaimLeasesFollowersUpToTheFirstThatCannotRun(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		found [][]any
@@ -99,7 +99,7 @@ func TestWhatIsClaimedBehindTheFirstOfAKey(t *testing.T) {
 	}
 }
 
-func TestKeyThatAnotherHoldsIsGivenBack(t *testing.T) {
+func TestClaimGivesBackAKeyThatAnotherPublisherLeased(t *testing.T) {
 	t.Parallel()
 	db := &answers{answer: byPart(map[string][][]any{claiming: rows(1, 4, 1, "a", "b"), contesting: {{"a"}}})}
 	inBubble(t, db, OutboxPublisherConfig{BatchSize: 10}, func(events <-chan *message.RawMessage, _ *OutboxPublisher, _ func(), _ *rig.Lines) {
@@ -113,7 +113,7 @@ func TestKeyThatAnotherHoldsIsGivenBack(t *testing.T) {
 	})
 }
 
-func TestAllKeysAreOfOthers(t *testing.T) {
+func TestClaimReadsNoFollowersIfOthersLeasedAllKeys(t *testing.T) {
 	t.Parallel()
 	db := &answers{answer: byPart(map[string][][]any{claiming: rows(1, 1, 1, "a"), contesting: {{"a"}}})}
 	inBubble(t, db, OutboxPublisherConfig{BatchSize: 10}, func(_ <-chan *message.RawMessage, _ *OutboxPublisher, _ func(), _ *rig.Lines) {
@@ -124,7 +124,7 @@ func TestAllKeysAreOfOthers(t *testing.T) {
 	})
 }
 
-func TestFullBatchHasNoRoomForFollowers(t *testing.T) {
+func TestClaimReadsNoFollowersIfTheBatchIsFull(t *testing.T) {
 	t.Parallel()
 	for size, looks := range map[int]int{2: 0, 3: 1} {
 		db := &answers{answer: byPart(map[string][][]any{claiming: rows(1, 2, 1, "a", "b")})}
@@ -137,9 +137,7 @@ func TestFullBatchHasNoRoomForFollowers(t *testing.T) {
 	}
 }
 
-// TestNextOfAKeyDoesNotWaitForTheDatabase tests that an event is handed out once the previous one is published, even if that is
-// not written.
-func TestNextOfAKeyDoesNotWaitForTheDatabase(t *testing.T) {
+func TestNextEventOfAKeyIsHandedOutBeforeThePreviousIsWritten(t *testing.T) {
 	t.Parallel()
 	answer := byPart(map[string][][]any{claiming: rows(1, 1, 1, "a"), following: {follower(2, 0, "a", false, false)}})
 	db := &answers{}
@@ -159,7 +157,7 @@ func TestNextOfAKeyDoesNotWaitForTheDatabase(t *testing.T) {
 	})
 }
 
-func TestAnswersThatCannotBeRead(t *testing.T) {
+func TestClaimReportsRowsThatCannotBeRead(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		parts map[string][][]any
@@ -183,7 +181,7 @@ func TestAnswersThatCannotBeRead(t *testing.T) {
 	}
 }
 
-func TestFollowersThatCannotBeLeased(t *testing.T) {
+func TestClaimGivesBackFollowersThatItCannotLease(t *testing.T) {
 	t.Parallel()
 	const log = "claim of ordered events failed"
 	for name, c := range map[string]struct {
@@ -228,7 +226,7 @@ func TestFollowersThatCannotBeLeased(t *testing.T) {
 	}
 }
 
-func TestWhatTheEndOfAnEventMeansToThoseBehindIt(t *testing.T) {
+func TestOutcomeOfAnEventDecidesWhetherItsFollowersContinue(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		settle func(*message.RawMessage)
@@ -272,7 +270,7 @@ func TestWhatTheEndOfAnEventMeansToThoseBehindIt(t *testing.T) {
 	}
 }
 
-func TestStopGivesBackThoseBehindAnEventInHand(t *testing.T) {
+func TestStopGivesBackFollowersOfAnEventInFlight(t *testing.T) {
 	t.Parallel()
 	db := &answers{answer: byPart(map[string][][]any{
 		claiming: rows(1, 1, 1, "a"), following: {follower(2, 0, "a", false, false), follower(3, 0, "a", false, false)},
@@ -295,7 +293,6 @@ type untried struct{}
 func (untried) Error() string { return "not tried" }
 func (untried) Untried() bool { return true }
 
-// TestFollowerCountsItsAttemptWhenItIsTried tests that it does, because its claim has counted none.
 func TestFollowerCountsItsAttemptWhenItIsTried(t *testing.T) {
 	t.Parallel()
 	db := &answers{answer: byPart(map[string][][]any{claiming: rows(1, 1, 4, "a"), following: {follower(2, 4, "a", false, false)}})}
@@ -322,7 +319,7 @@ func TestEventThatCannotBeDecodedIsParked(t *testing.T) {
 	})
 }
 
-func TestSettlementsOfManyTakeSeveralStatements(t *testing.T) {
+func TestManySettlementsAreWrittenInSeveralStatements(t *testing.T) {
 	t.Parallel()
 	claim := once(claiming, rows(1, 501, 1))
 	db := &answers{}
@@ -349,7 +346,7 @@ func TestSettlementsOfManyTakeSeveralStatements(t *testing.T) {
 	})
 }
 
-func TestOfABatchOneStatementIsRefused(t *testing.T) {
+func TestSettlementRetriesOnlyTheStatementThatFailed(t *testing.T) {
 	t.Parallel()
 	for _, part := range []string{publishing, returning, failing} {
 		t.Run(part, func(t *testing.T) {
@@ -376,7 +373,7 @@ func TestOfABatchOneStatementIsRefused(t *testing.T) {
 	}
 }
 
-func TestRoomForOddBatches(t *testing.T) {
+func TestClaimWaitsUntilHalfOfAnOddBatchIsFree(t *testing.T) {
 	t.Parallel()
 	db := &answers{answer: once(claiming, rows(1, 3, 1), rows(4, 1, 1), rows(5, 1, 1))}
 	inBubble(t, db, OutboxPublisherConfig{BatchSize: 3}, func(_ <-chan *message.RawMessage, _ *OutboxPublisher, _ func(), _ *rig.Lines) {
@@ -388,7 +385,7 @@ func TestRoomForOddBatches(t *testing.T) {
 	})
 }
 
-func TestClaimWithoutReturning(t *testing.T) {
+func TestClaimWorksOnDatabasesWithoutReturning(t *testing.T) {
 	t.Parallel()
 	const choose, lease, read = "SELECT o.id", "attempts = attempts + 1 WHERE id IN", "SELECT id, topic"
 	for name, refuse := range map[string]string{"works": "-", "not begun": "BEGIN", "not chosen": choose, "not leased": lease, "not read": read, "not committed": "COMMIT"} {

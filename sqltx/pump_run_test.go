@@ -84,7 +84,7 @@ func wantTimes(t *testing.T, what string, got []time.Duration, want ...time.Dura
 	}
 }
 
-func TestWhenATableIsLookedAt(t *testing.T) {
+func TestPublisherPollsAgainAtOnceAfterAFullBatch(t *testing.T) {
 	t.Parallel()
 	const ms = time.Millisecond
 	refuse := func(part string, then func(string, []any) ([][]any, error)) func(string, []any) ([][]any, error) {
@@ -126,7 +126,7 @@ func TestWhenATableIsLookedAt(t *testing.T) {
 	}
 }
 
-func TestWakeLooksAtTheTableNow(t *testing.T) {
+func TestWakePollsTheTableAtOnce(t *testing.T) {
 	t.Parallel()
 	db := &answers{}
 	inBubble(t, db, OutboxPublisherConfig{}, func(_ <-chan *message.RawMessage, p *OutboxPublisher, _ func(), _ *rig.Lines) {
@@ -137,7 +137,7 @@ func TestWakeLooksAtTheTableNow(t *testing.T) {
 	})
 }
 
-func TestLeasesOfWhatIsHeldAreRenewed(t *testing.T) {
+func TestPublisherRenewsTheLeasesOfHeldEvents(t *testing.T) {
 	t.Parallel()
 	for name, down := range map[string]bool{"renewed": false, "not to be renewed": true} {
 		t.Run(name, func(t *testing.T) {
@@ -163,7 +163,7 @@ func TestLeasesOfWhatIsHeldAreRenewed(t *testing.T) {
 					if got := ids(db.of(returning)[0].args[3:]); !slices.Equal(got, []int64{3, 4}) {
 						t.Errorf("given back %v, want 3 and 4", got)
 					}
-					if n := logs.Count("leases were not renewed"); n < 2 {
+					if n := logs.Count("lease renewal failed"); n < 2 {
 						t.Errorf("%d lines tell of it", n)
 					}
 				}
@@ -200,7 +200,7 @@ func TestRenewalThatEndsAfterTheLeaseIsTooLate(t *testing.T) {
 	})
 }
 
-func TestStopWaitsForWhatWasHandedOut(t *testing.T) {
+func TestStopWaitsForEventsInFlightUntilDrainTimeout(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		settles time.Duration // after the stop; 0: never
@@ -237,7 +237,7 @@ func TestStopWaitsForWhatWasHandedOut(t *testing.T) {
 					t.Errorf("it took %v, want %v", took, c.ends)
 				}
 				wantTimes(t, "renewals", db.times(renewing), 3*time.Second)
-				if n := logs.Count("stopped with events that were handed out"); n != c.warns {
+				if n := logs.Count("stopped with unsettled events"); n != c.warns {
 					t.Errorf("%d lines warn of what is not settled, want %d", n, c.warns)
 				}
 				if c.settles == 0 { // late, but still written
@@ -251,7 +251,7 @@ func TestStopWaitsForWhatWasHandedOut(t *testing.T) {
 	}
 }
 
-func TestSettlementsAreWrittenUntilTheDatabaseTakesThem(t *testing.T) {
+func TestSettlementsAreRetriedWithBackoffUntilWritten(t *testing.T) {
 	t.Parallel()
 	const ms = time.Millisecond
 	for name, c := range map[string]struct {
@@ -281,10 +281,10 @@ func TestSettlementsAreWrittenUntilTheDatabaseTakesThem(t *testing.T) {
 				stop()
 				p.Wait()
 				wantTimes(t, "writes", db.times(publishing), c.writes...)
-				if n := logs.Count("events are not settled yet"); n != len(c.writes)-1+c.lost {
+				if n := logs.Count("settlement failed"); n != len(c.writes)-1+c.lost {
 					t.Errorf("%d lines warn", n)
 				}
-				if n := logs.Count("events could not be settled and will be published again"); n != c.lost || logs.Count("events=1") < c.lost {
+				if n := logs.Count("events not settled"); n != c.lost || logs.Count("events=1") < c.lost {
 					t.Errorf("%d errors, want %d", n, c.lost)
 				}
 			})
@@ -292,7 +292,7 @@ func TestSettlementsAreWrittenUntilTheDatabaseTakesThem(t *testing.T) {
 	}
 }
 
-func TestSettledTooLateAndRefused(t *testing.T) {
+func TestFailedSettlementAfterTheStopIsLogged(t *testing.T) {
 	t.Parallel()
 	claim := once(claiming, rows(7, 2, 1))
 	db := &answers{answer: func(statement string, args []any) ([][]any, error) {
@@ -307,13 +307,13 @@ func TestSettledTooLateAndRefused(t *testing.T) {
 		p.Wait()
 		one.Ack()
 		two.Ack()
-		if n := logs.Count("an event could not be settled and will be published again"); n != 2 || logs.Count("event=7") != 1 {
+		if n := logs.Count("event not settled"); n != 2 || logs.Count("event=7") != 1 {
 			t.Errorf("%d lines tell of it:\n%s", n, logs)
 		}
 	})
 }
 
-func TestWhatBecomesOfAFailedEvent(t *testing.T) {
+func TestFailedEventIsRetriedWithBackoffOrParked(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		attempts int64
@@ -352,20 +352,20 @@ func TestWhatBecomesOfAFailedEvent(t *testing.T) {
 	}
 }
 
-func TestClaimedOftenAndNeverSettled(t *testing.T) {
+func TestEventThatNeverSettlesIsParkedAfterItsAttempts(t *testing.T) {
 	t.Parallel()
 	for attempts, parked := range map[int64]bool{10: false, 11: true} {
 		db := &answers{answer: once(claiming, rows(1, 1, attempts))}
 		inBubble(t, db, OutboxPublisherConfig{}, func(events <-chan *message.RawMessage, _ *OutboxPublisher, _ func(), logs *rig.Lines) {
 			synctest.Wait()
-			if n := logs.Count("its attempts ended without an answer"); (n == 1) != parked || (len(events) == 0) != parked {
+			if n := logs.Count("no attempt was settled"); (n == 1) != parked || (len(events) == 0) != parked {
 				t.Errorf("after %d attempts parked %d times, %d handed out", attempts, n, len(events))
 			}
 		})
 	}
 }
 
-func TestListeningGoesOnAfterItEnded(t *testing.T) {
+func TestListenIsCalledAgainWithBackoffAfterItEnds(t *testing.T) {
 	t.Parallel()
 	db := &answers{}
 	began := time.Time{}
@@ -389,7 +389,7 @@ func TestListeningGoesOnAfterItEnded(t *testing.T) {
 		}
 		stop()
 		p.Wait()
-		if n := logs.Count("listening ended"); n != 5 {
+		if n := logs.Count("listener ended"); n != 5 {
 			t.Errorf("%d lines warn, want one for each end but the last", n)
 		}
 	})

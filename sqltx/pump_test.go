@@ -2,8 +2,7 @@ package sqltx
 
 import "testing"
 
-// TestLaneIsForgottenOnceItIsEmpty tests that a publisher does not keep every ordering key that it has seen.
-func TestLaneIsForgottenOnceItIsEmpty(t *testing.T) {
+func TestEmptyLaneIsRemoved(t *testing.T) {
 	t.Parallel()
 	head, later := &held{row: row{key: "k"}}, &held{row: row{key: "k"}}
 	s := &pump{OutboxPublisher: &OutboxPublisher{}, lanes: map[string]*lane{"k": {head: head, later: []*held{later}}}}

@@ -27,11 +27,11 @@ type scope struct {
 func (s *scope) carries(r runner) error {
 	switch {
 	case s.tx == nil:
-		return errors.New("sqltx: inside a transaction of another library: nest with that one's own means")
+		return errors.New("sqltx: begin transaction: the context has a transaction of another library; nest with that library")
 	case s.db != nil && s.db != r.db:
-		return errors.New("sqltx: inside a transaction of another database: no transaction spans both, send an event to the other one instead")
+		return errors.New("sqltx: begin transaction: the context has a transaction of another database; send an event to the other database instead")
 	case r.opts.Isolation != sql.LevelDefault && s.db != nil && r.opts.Isolation != s.opts.Isolation:
-		return fmt.Errorf("sqltx: isolation %v inside a transaction of %v: ask for it outside", r.opts.Isolation, s.opts.Isolation)
+		return fmt.Errorf("sqltx: begin transaction: isolation %v inside a transaction of %v; set Isolation on the outer transaction", r.opts.Isolation, s.opts.Isolation)
 	}
 	return nil
 }
@@ -40,7 +40,7 @@ func (s *scope) carries(r runner) error {
 func (s *scope) savepoint(ctx context.Context, fn func(context.Context) error) (err error) {
 	name := fmt.Sprintf("luatx_%d", s.savepoints.Add(1))
 	if _, err := s.tx.ExecContext(ctx, "SAVEPOINT "+name); err != nil {
-		return fmt.Errorf("begin tx: %w", err)
+		return fmt.Errorf("sqltx: begin transaction: %w", err)
 	}
 	released := false
 	defer func() {
@@ -52,7 +52,7 @@ func (s *scope) savepoint(ctx context.Context, fn func(context.Context) error) (
 		return err
 	}
 	if _, err := s.tx.ExecContext(ctx, "RELEASE SAVEPOINT "+name); err != nil {
-		return fmt.Errorf("commit tx: %w", err)
+		return fmt.Errorf("sqltx: commit transaction: %w", err)
 	}
 	released = true
 	return nil
@@ -65,7 +65,7 @@ func (s *scope) rollbackTo(ctx context.Context, name string) error {
 	if err == nil {
 		return nil
 	}
-	err = fmt.Errorf("rollback tx: %w", err)
+	err = fmt.Errorf("sqltx: roll back transaction: %w", err)
 	s.mu.Lock()
 	s.broken = err
 	s.mu.Unlock()
@@ -77,15 +77,15 @@ func (s *scope) commit(ctx context.Context) error {
 	broken, after := s.broken, s.after
 	s.mu.Unlock()
 	if broken != nil {
-		return fmt.Errorf("commit tx: %w", broken)
+		return fmt.Errorf("sqltx: commit transaction: %w", broken)
 	}
 	if s.opts.Dialect.Guarded {
 		if _, err := s.tx.ExecContext(ctx, "RELEASE SAVEPOINT luatx"); err != nil {
-			return fmt.Errorf("commit tx: rolled back by the database before: %w", err)
+			return fmt.Errorf("sqltx: commit transaction: the database has already rolled it back: %w", err)
 		}
 	}
 	if err := s.tx.Commit(); err != nil {
-		return fmt.Errorf("commit tx: %w", err)
+		return fmt.Errorf("sqltx: commit transaction: %w", err)
 	}
 	for _, f := range after {
 		f()

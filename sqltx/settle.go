@@ -47,7 +47,7 @@ func (s *pump) settle(h *held, what outcome, err error) {
 	}
 	s.mu.Unlock()
 	if err := s.save(context.Background(), []settlement{e}); err != nil {
-		s.cfg.Logger.Error("outbox: an event could not be settled and will be published again", "table", s.cfg.Table, "event", h.id, "error", err)
+		s.cfg.Logger.Error("outbox: event not settled", "table", s.cfg.Table, "event", h.id, "error", err)
 	}
 }
 
@@ -90,7 +90,7 @@ func (s *pump) write(ctx context.Context, stop <-chan struct{}) {
 		s.mu.Unlock()
 		if ended {
 			if len(left) > 0 {
-				s.cfg.Logger.Error("outbox: events could not be settled and will be published again", "table", s.cfg.Table, "events", len(left))
+				s.cfg.Logger.Error("outbox: events not settled", "table", s.cfg.Table, "events", len(left))
 			}
 			return
 		}
@@ -102,7 +102,7 @@ func (s *pump) write(ctx context.Context, stop <-chan struct{}) {
 				left, pause = nil, 0
 				continue
 			}
-			s.cfg.Logger.Warn("outbox: events are not settled yet", "table", s.cfg.Table, "events", len(left), "error", err)
+			s.cfg.Logger.Warn("outbox: settlement failed", "table", s.cfg.Table, "events", len(left), "error", err)
 			pause = min(max(2*pause, 20*time.Millisecond), 5*time.Second)
 			more, again = nil, time.After(pause)
 		}

@@ -32,7 +32,7 @@ func (o TxOptions) withDefaults(db *sql.DB) (TxOptions, error) {
 	o.Backoff.Base = cmp.Or(o.Backoff.Base, 10*time.Millisecond)
 	o.Backoff.Max = cmp.Or(o.Backoff.Max, time.Second)
 	if o.Retries < 0 {
-		return o, fmt.Errorf("sqltx: TxOptions.Retries is %d: use 0 or more", o.Retries)
+		return o, fmt.Errorf("sqltx: TxOptions.Retries is %d; use 0 or more", o.Retries)
 	}
 	if db == nil {
 		return o, errors.New("sqltx: the *sql.DB is nil")
@@ -120,13 +120,13 @@ func (r runner) retryable(err error) bool {
 func (r runner) once(ctx context.Context, fn func(context.Context) error) (err error) {
 	tx, release, err := r.begin(ctx)
 	if err != nil {
-		return fmt.Errorf("begin tx: %w", err)
+		return fmt.Errorf("sqltx: begin transaction: %w", err)
 	}
 	s := &scope{tx: tx, exec: sqlTransaction{tx}, db: r.db, opts: r.opts}
 	defer func() { err = also(err, release(tx)) }() // runs after a panic, too
 	if r.opts.Dialect.Guarded {
 		if _, err := tx.ExecContext(ctx, "SAVEPOINT luatx"); err != nil {
-			return fmt.Errorf("begin tx: %w", err)
+			return fmt.Errorf("sqltx: begin transaction: %w", err)
 		}
 	}
 	if err := fn(context.WithValue(ctx, scopeKey{}, s)); err != nil {
@@ -190,5 +190,5 @@ func rollback(tx *sql.Tx) error {
 	if err == nil || errors.Is(err, sql.ErrTxDone) || errors.Is(err, driver.ErrBadConn) {
 		return nil
 	}
-	return fmt.Errorf("rollback tx: %w", err)
+	return fmt.Errorf("sqltx: roll back transaction: %w", err)
 }

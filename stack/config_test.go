@@ -13,7 +13,7 @@ import (
 	"github.com/luatx/luatx/stack"
 )
 
-func TestConstructorsNameWhatIsMissing(t *testing.T) {
+func TestConstructorsNameTheMissingField(t *testing.T) {
 	t.Parallel()
 	client := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1"})
 	defer client.Close()
@@ -31,7 +31,7 @@ func TestConstructorsNameWhatIsMissing(t *testing.T) {
 	}
 }
 
-func TestConfigReachesTheMiddlewaresOfOneMode(t *testing.T) {
+func TestConfigReachesTheMiddlewaresOfEachMode(t *testing.T) {
 	t.Parallel()
 	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
 		process := func(name string, mw message.Middleware) int {

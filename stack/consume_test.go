@@ -101,7 +101,7 @@ func (b *batcher) wantOnce(n int) {
 
 func none(context.Context, string) error { return nil }
 
-func TestConsume(t *testing.T) {
+func TestConsumeAppliesEachMessageOnce(t *testing.T) {
 	t.Parallel()
 	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
 		b := newBatcher(t, client, client)
@@ -113,9 +113,9 @@ func TestConsume(t *testing.T) {
 	})
 }
 
-// TestConsumeSharesRoundTrips tests that one script contains the commits of a batch, and that their pipeline contains the next
-// read. It tries several times, because on a busy machine handlers take longer than a batch waits for them.
-func TestConsumeSharesRoundTrips(t *testing.T) {
+// TestConsumeSendsTheCommitsOfABatchAndTheNextReadTogether tries several times, because on a busy machine handlers take longer
+// than a batch waits for them.
+func TestConsumeSendsTheCommitsOfABatchAndTheNextReadTogether(t *testing.T) {
 	t.Parallel()
 	said := ""
 	for range 10 {
@@ -163,7 +163,7 @@ func TestConsumeHandlesNextBatchWhileHandlersOfOneTakeLong(t *testing.T) {
 	b.wantOnce(200)
 }
 
-func TestConsumeLooksAtPendingListOnceForABatch(t *testing.T) {
+func TestConsumeReadsThePendingListOncePerBatch(t *testing.T) {
 	t.Parallel()
 	client := redistest.Single(t, redistest.Own()).Client(t)
 	b := newBatcher(t, client, client)
@@ -212,7 +212,7 @@ func TestConsumeKeepsFailurePanicAndDelayOfAHandlerFromOtherMessages(t *testing.
 	})
 }
 
-func TestConsumeNeitherLosesNorRepeatsAnEffectWhenRequestsAndRepliesAreLost(t *testing.T) {
+func TestConsumeNeitherLosesNorRepeatsAnEffectIfRequestsAndRepliesAreLost(t *testing.T) {
 	t.Parallel()
 	server := redistest.Single(t, redistest.Own())
 	proxy := redistest.Proxy(t, server.Addr())

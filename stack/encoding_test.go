@@ -99,7 +99,7 @@ func TestOutboxEncodesByMarshalerOfEngineInBothModes(t *testing.T) {
 	})
 }
 
-func TestOutboxMarshalMakesSameEventInBothModes(t *testing.T) {
+func TestOutboxMarshalCreatesTheSameEventInBothModes(t *testing.T) {
 	t.Parallel()
 	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
 		for name, marshal := range map[string]func(*message.Message) (map[string]any, error){

@@ -110,7 +110,7 @@ func TestMessageIDAppliesAPaymentOnceInEitherMode(t *testing.T) {
 	})
 }
 
-func TestMessageIDSurvivesTheSwap(t *testing.T) {
+func TestMessageIDWorksDuringTheChangeOfModes(t *testing.T) {
 	t.Parallel()
 	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
 		p := newPayments(t, client)
@@ -144,7 +144,7 @@ func TestPrecheckHonorsMessageID(t *testing.T) {
 	})
 }
 
-func TestStackReportsMarkKeyThatDisagreesWithMessageID(t *testing.T) {
+func TestStackReportsMarkKeyThatContradictsMessageID(t *testing.T) {
 	t.Parallel()
 	_, client := redistest.Mini(t)
 	tr, err := luatx.New(client, luatx.Config{Namespace: "marks"})

@@ -99,10 +99,10 @@ func steps(t testing.TB) []step {
 	}
 }
 
-// TestKilledBetweenSteps kills a process of each mode between every two requests for a message, and lets another process
-// continue. Pipeline mode loses the message only between SET NX and EXEC, as documented. Scripted mode loses none. Neither
-// applies a message twice.
-func TestKilledBetweenSteps(t *testing.T) {
+// TestKillBetweenRequestsLosesOnlyTheDocumentedMessages kills a process of each mode between every two requests for a message,
+// and lets another process continue. Pipeline mode loses the message only between SET NX and EXEC, as documented. Scripted mode
+// loses none. Neither applies a message twice.
+func TestKillBetweenRequestsLosesOnlyTheDocumentedMessages(t *testing.T) {
 	t.Parallel()
 	server := redistest.Shared(t)
 	for _, step := range steps(t) {

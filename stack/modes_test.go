@@ -84,9 +84,8 @@ func chargeCount() int {
 	return 800
 }
 
-// TestBothModesDoTheSame tests that one handler and one adapter lead to the same business state and the same events in both
-// modes, although some messages are delivered twice.
-func TestBothModesDoTheSame(t *testing.T) {
+// TestBothModesReachTheSameStateAndEvents delivers some messages twice.
+func TestBothModesReachTheSameStateAndEvents(t *testing.T) {
 	t.Parallel()
 	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
 		charges := chargesOf(chargeCount(), 12)

@@ -77,9 +77,10 @@ func sound(names []string) bool {
 		inOrder(rest, []string{"pipeline.SetNX", "pipeline.Middleware", "pipeline.Outbox"})
 }
 
-// TestEveryOrder tries every stack of up to four of the eight middlewares. A sound stack works. Any other fails at the first
-// message, before the handler, with an error that names two middlewares, or a missing one, and a remedy; nothing is written.
-func TestEveryOrder(t *testing.T) {
+// TestUnsoundOrderOfMiddlewaresFailsAtTheFirstMessage tries every stack of up to four of the eight middlewares. A sound stack
+// works. Any other fails before the handler, with an error that names two middlewares, or a missing one, and a remedy. Nothing
+// is written.
+func TestUnsoundOrderOfMiddlewaresFailsAtTheFirstMessage(t *testing.T) {
 	t.Parallel()
 	_, client := redistest.Mini(t)
 	ctx := redistest.Soon(t)

@@ -33,10 +33,10 @@ func (f *flaky) Charge(ctx context.Context, c charge) error {
 	return f.redisAccounts.Charge(ctx, c)
 }
 
-// TestRedelivery tests that a message is applied once, with its events, and that nothing stays pending, if its handler first
-// fails, panics, or issues a third command of the wrong type. In pipeline mode, the last one is applied twice, as documented,
-// because EXEC keeps the commands that succeeded.
-func TestRedelivery(t *testing.T) {
+// TestRedeliveryAppliesAFailedMessageOnce makes the handler fail, panic, or issue a third command of the wrong type. In
+// pipeline mode, the last one is applied twice, as documented, because EXEC keeps the commands that succeeded. Nothing stays
+// pending.
+func TestRedeliveryAppliesAFailedMessageOnce(t *testing.T) {
 	t.Parallel()
 	oops := errors.New("oops")
 	after := func(err error) func(context.Context, redisAccounts, charge) error {

@@ -44,6 +44,6 @@ func (w *relayWatch) look() {
 		w.since = time.Now()
 	case time.Since(w.since) >= relayPatience:
 		w.said = true
-		w.logger.Warn("stack: events are committed and no relay runs in this process, so they wait: run relay.New(transactor, …).Run here, or set stack.Config.RelayElsewhere where it runs in another")
+		w.logger.Warn("stack: no relay runs in this process", "remedy", "run relay.New(transactor, …).Run, or set stack.Config.RelayElsewhere")
 	}
 }

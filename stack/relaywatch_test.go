@@ -13,7 +13,7 @@ import (
 	"github.com/luatx/luatx/message"
 )
 
-func TestForgottenRelayIsLoggedOnceAndNoOther(t *testing.T) {
+func TestMissingRelayIsLoggedOnceAndARunningOneIsNot(t *testing.T) {
 	t.Parallel()
 	type step struct {
 		after    time.Duration

@@ -71,7 +71,7 @@ func Pipelined(client redis.UniversalClient, cfg Config) (message.Middleware, er
 		return message.Middleware{}, errors.New("stack: Pipelined needs a client")
 	}
 	if cfg.OutboxStream == "" && cfg.OutboxStreamFor == nil {
-		return message.Middleware{}, errors.New("stack: Config.OutboxStream is empty: name the stream that takes the events")
+		return message.Middleware{}, errors.New("stack: Config.OutboxStream is empty; set the stream of the events")
 	}
 	if err := cfg.checkMarks(); err != nil {
 		return message.Middleware{}, err

@@ -150,10 +150,10 @@ func (s *service) pendingAndApplied() (n int) {
 	return n
 }
 
-// TestTheWalk follows docs/swap.md step by step with a service under load, and back again: it renames keys and changes the mode
-// while processes of both modes run, one of which has died with an applied but unacknowledged message. Messages are repeated
-// after every step. In the end, each counts once, and each event is published.
-func TestTheWalk(t *testing.T) {
+// TestStepsOfSwapGuideKeepEachMessageAndEventOnce follows docs/swap.md step by step with a service under load, and back again:
+// it renames keys and changes the mode while processes of both modes run, one of which has died with an applied but
+// unacknowledged message. Messages are repeated after every step.
+func TestStepsOfSwapGuideKeepEachMessageAndEventOnce(t *testing.T) {
 	t.Parallel()
 	server := redistest.Shared(t)
 	client := server.Client(t)
@@ -216,9 +216,9 @@ func TestTheWalk(t *testing.T) {
 	}
 }
 
-// TestDrain tests the alternative: if the old processes end before the new ones start, and nothing is pending, no mark is needed.
-// The forwarder has finished when its group has read and acknowledged all entries.
-func TestDrain(t *testing.T) {
+// TestModesChangeWithoutMarksIfOldProcessesEndFirst waits until nothing is pending. The forwarder has finished when its group
+// has read and acknowledged all entries.
+func TestModesChangeWithoutMarksIfOldProcessesEndFirst(t *testing.T) {
 	t.Parallel()
 	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
 		was := newService(t, client, modes[0])

@@ -10,16 +10,16 @@ import (
 	"github.com/luatx/luatx/message"
 )
 
-// TestDeleteAckedUsesXACKDELWhereTheServerHasIt counts on the connections of a subscriber with DeleteAcked.
+// TestDeleteAckedUsesXACKDELWhereTheServerHasIt counts commands on the connections of a subscriber with DeleteAcked.
 func TestDeleteAckedUsesXACKDELWhereTheServerHasIt(t *testing.T) {
 	t.Parallel()
 	proxy := redistest.Proxy(t, redistest.Shared(t).Addr())
 	f := newFixture(t, redistest.Client(t, proxy.Addr()))
 	f.add(t, numbers(3)...)
 	cfg := f.config()
-	cfg.DeleteAcked, cfg.ClaimInterval = true, time.Hour // no other script runs later
+	cfg.DeleteAcked, cfg.ClaimInterval = true, time.Hour // so that no other script runs later
 	sub := f.subscribe(t, cfg)
-	msgs := []*message.RawMessage{sub.next(t), sub.next(t), sub.next(t)} // read behind the scripts that run at the start
+	msgs := []*message.RawMessage{sub.next(t), sub.next(t), sub.next(t)} // after the scripts that run at the start
 	before := proxy.Count("EVALSHA", "EVAL")
 	for _, msg := range msgs {
 		msg.Ack()
@@ -38,7 +38,8 @@ func TestDeleteAckedUsesXACKDELWhereTheServerHasIt(t *testing.T) {
 	f.wantPending(t, 0)
 }
 
-// knows reports whether the server has a command. The version of the program says nothing about a server in a container.
+// knows reports whether the server has a command. The version of the local program may differ from that of a server in a
+// container.
 func knows(t *testing.T, client redis.UniversalClient, command string) bool {
 	t.Helper()
 	infos, err := client.Do(t.Context(), "COMMAND", "INFO", command).Slice()

@@ -12,27 +12,27 @@ import (
 	"github.com/luatx/luatx/message"
 )
 
-// AttrDataKeyID names the key that the data of a message is encrypted with.
+// AttrDataKeyID is the attribute with the id of the key that encrypted the data of a message.
 const AttrDataKeyID = "datakeyid"
 
-// AESGCM is a Codec that encrypts data with AES-GCM, under a random nonce that stands before it. The data is bound to the
-// attributes that identify, route and describe the message: id, source, type, subject, time, expirytime, partitionkey,
-// destination, datacontenttype, dataschema, and the codecs that ran before. A change of any of them counts as data that
+// AESGCM is a Codec that encrypts data with AES-GCM. It writes a random nonce before the encrypted data. It binds the data
+// to the attributes that identify, route and describe the message: id, source, type, subject, time, expirytime,
+// partitionkey, destination, datacontenttype, dataschema, and the codecs that ran before. If one of them changes, the data
 // cannot be decoded. The attributes themselves stay readable. A Subscriber accepts messages that were never encrypted,
 // unless RejectPlaintext is set.
 type AESGCM struct {
-	// KeyID is the id of the key to encrypt with; a Subscriber needs none.
+	// KeyID is the id of the key to encrypt with. A Subscriber needs none.
 	KeyID string
-	// Key returns the key of an id, of 16, 24 or 32 bytes. Keep old keys for as long as entries have them. Replace a key
-	// before it has encrypted 2^32 messages. What it has no key for counts as data that cannot be encoded or decoded.
+	// Key returns the key with an id, of 16, 24 or 32 bytes. If it returns an error, the data cannot be encoded or decoded.
+	// Keep an old key while entries encrypted with it exist. Replace a key before it has encrypted 2^32 messages.
 	Key func(id string) ([]byte, error)
-	// RejectPlaintext makes a Subscriber treat a message that was not encrypted, or that has no data, as one that it cannot
-	// decode. A Publisher with it encrypts messages without data too; they arrive with empty data. Set it on both sides.
-	// Defaults to false.
+	// RejectPlaintext makes a Subscriber treat a message that is not encrypted, or has no data, as one that it cannot decode.
+	// It makes a Publisher encrypt messages without data too; they arrive with empty data. Set it on both sides. Defaults to
+	// false.
 	RejectPlaintext bool
 }
 
-// required makes encode and decode insist on the codec.
+// required makes encode and decode require the codec.
 func (c AESGCM) required() bool { return c.RejectPlaintext }
 
 // Name implements Codec.
@@ -81,13 +81,13 @@ func (c AESGCM) cipher(id string) (cipher.AEAD, error) {
 	return cipher.NewGCMWithRandomNonce(block)
 }
 
-// boundAttributes are the attributes that data is bound to.
+// boundAttributes lists the attributes to which data is bound.
 var boundAttributes = []string{
 	message.AttrID, message.AttrSource, message.AttrType, message.AttrSubject, message.AttrTime, message.AttrExpiryTime,
 	message.AttrPartitionKey, message.AttrDestination, message.AttrDataContentType, message.AttrDataSchema, AttrDataEncoding,
 }
 
-// bound returns the attributes that data is bound to: each text with its length before it.
+// bound returns the attributes to which data is bound, each as its length and text.
 func bound(attrs message.Attributes) []byte {
 	var out []byte
 	for _, name := range boundAttributes {
@@ -98,7 +98,7 @@ func bound(attrs message.Attributes) []byte {
 	return out
 }
 
-// boundText returns an attribute in the form that it has before its way through a stream and after it.
+// boundText returns an attribute in a form that is the same before and after its way through a stream.
 func boundText(name string, value any) string {
 	if text, ok := value.(string); ok && streamentry.IsTime(name) {
 		if at, err := time.Parse(time.RFC3339Nano, text); err == nil {

@@ -9,25 +9,27 @@ import (
 	"github.com/luatx/luatx/message"
 )
 
-// AttrDataEncoding lists the codecs that the data of a message has gone through, separated by spaces, the first first.
+// AttrDataEncoding is the attribute that lists the codecs of a message's data in the order in which they ran, separated by
+// spaces.
 const AttrDataEncoding = "dataencoding"
 
-// Codec changes the data of messages on their way into a stream and back: compression, encryption, another body. A
-// Publisher runs its codecs one after the other and names them in the attribute dataencoding; a Subscriber undoes those
-// named, the last first. Messages without data go past them. Codecs are used by several goroutines at once.
+// Codec changes the data of messages when they are written to a stream, and restores it when they are read. Codecs compress
+// data, encrypt it or store it elsewhere. A Publisher runs its codecs one after another and lists them in the attribute
+// dataencoding. A Subscriber undoes the listed codecs in reverse order. Codecs skip messages without data. Several
+// goroutines use a Codec at once.
 type Codec interface {
-	// Name is what the attribute says: letters, digits and - or _. It must never change.
+	// Name is the codec's name in the attribute: letters, digits, - and _. It must never change.
 	Name() string
-	// Encode returns the data to write, or ErrSkipCodec to write it as it is. It may set attributes, for Decode to read.
+	// Encode returns the data to write, or ErrSkipCodec to write the data unchanged. It may set attributes for Decode.
 	Encode(data []byte, attrs message.Attributes) ([]byte, error)
-	// Decode returns the data as it was before Encode, and takes the attributes back that Encode has set.
+	// Decode returns the data as it was before Encode, and removes the attributes that Encode set.
 	Decode(data []byte, attrs message.Attributes) ([]byte, error)
 }
 
-// ErrSkipCodec is returned by Codec.Encode where the data is better written as it is.
+// ErrSkipCodec is returned by Codec.Encode if it is better to write the data unchanged.
 var ErrSkipCodec = errors.New("stream: this codec is skipped")
 
-// checkCodecs refuses names that the attribute cannot hold, or cannot tell apart.
+// checkCodecs returns an error for invalid or duplicate names.
 func checkCodecs(codecs []Codec) error {
 	if len(codecs) > maxEncodings {
 		return fmt.Errorf("there are %d codecs: use %d at most", len(codecs), maxEncodings)
@@ -46,22 +48,22 @@ func checkCodecs(codecs []Codec) error {
 	return nil
 }
 
-// maxEncodings bounds the codecs that the data of one message goes through: compression and encryption.
+// maxEncodings bounds the codecs of one message, such as compression and encryption.
 const maxEncodings = 2
 
-// required reports whether messages must go through a codec.
+// required reports whether messages must pass through a codec.
 func required(c Codec) bool {
 	r, ok := c.(interface{ required() bool })
 	return ok && r.required()
 }
 
-// encode returns the message to write, which shares nothing that codecs change with msg.
+// encode returns the message to write. It shares nothing with msg that codecs change.
 func encode(codecs []Codec, msg *message.RawMessage) (*message.RawMessage, error) {
 	if len(codecs) == 0 || msg.Data == nil && !slices.ContainsFunc(codecs, required) {
 		return msg, nil
 	}
 	out := message.Copy(msg, msg.Data)
-	before, _ := msg.Attributes[AttrDataEncoding].(string) // of those who encoded it before
+	before, _ := msg.Attributes[AttrDataEncoding].(string) // codecs that ran before this Publisher
 	names := strings.Fields(before)
 	for _, c := range codecs {
 		if out.Data == nil && !required(c) {
@@ -83,7 +85,7 @@ func encode(codecs []Codec, msg *message.RawMessage) (*message.RawMessage, error
 	return out, nil
 }
 
-// setEncoding names the codecs that the data has gone through.
+// setEncoding sets the attribute that lists the codecs of the data.
 func setEncoding(attrs message.Attributes, names []string) {
 	if len(names) == 0 {
 		delete(attrs, AttrDataEncoding)
@@ -92,8 +94,8 @@ func setEncoding(attrs message.Attributes, names []string) {
 	attrs[AttrDataEncoding] = strings.Join(names, " ")
 }
 
-// decode undoes the codecs that dataencoding names, and reports whether there were any. A codec that is not among codecs
-// is an error; so is a required codec that dataencoding does not name.
+// decode undoes the codecs that dataencoding lists, and reports whether there were any. It returns an error if a listed
+// codec is missing from codecs, or if a required codec is not listed.
 func decode(codecs []Codec, msg *message.RawMessage) (changed bool, err error) {
 	if len(codecs) == 0 {
 		return false, nil

@@ -23,7 +23,7 @@ func keys(id string) ([]byte, error) {
 	return bytes.Repeat([]byte(id[:1]), 32), nil
 }
 
-// roundTrip writes messages with codecs and reads them with others.
+// roundTrip writes messages with some codecs and reads them with others.
 func roundTrip(t *testing.T, msg *message.RawMessage, write, read []stream.Codec, marshal func(*message.RawMessage) ([]any, error)) (*message.RawMessage, map[string]any, *subscription) {
 	t.Helper()
 	f := shared(t)
@@ -34,7 +34,7 @@ func roundTrip(t *testing.T, msg *message.RawMessage, write, read []stream.Codec
 	return got, entries[0].Values, sub
 }
 
-// first reads with codecs, and returns the first message; nil if there is a dead letter instead.
+// first reads with codecs. It returns the first message, or nil if it became a dead letter.
 func (f *fixture) first(t *testing.T, codecs []stream.Codec) (msg *message.RawMessage, sub *subscription) {
 	t.Helper()
 	cfg := f.config()
@@ -58,7 +58,7 @@ func TestCodecs(t *testing.T) {
 	for name, test := range map[string]struct {
 		codecs   []stream.Codec
 		data     string
-		encoding any // nil: none
+		encoding any // nil for none
 	}{
 		"gzip":             {[]stream.Codec{stream.Gzip{}}, long, "gzip"},
 		"too short":        {[]stream.Codec{stream.Gzip{}}, "{}", nil},

@@ -6,13 +6,13 @@ import (
 	"github.com/luatx/luatx/internal/group"
 )
 
-// usedUp says whether an entry of so many deliveries is not to be delivered again.
+// usedUp reports whether an entry with so many deliveries must not be delivered again.
 func (s *subscription) usedUp(deliveries int64) bool {
 	return s.cfg.MaxDeliveries > 0 && deliveries >= int64(s.cfg.MaxDeliveries)
 }
 
-// bury moves an entry in flight to the dead-letter stream and frees its place. Where that fails it waits for another
-// attempt, and is not delivered meanwhile. It reports whether the place was the last of a closed ledger.
+// bury moves an entry in flight to the dead-letter stream and releases its place. If that fails, the entry waits for
+// another attempt and is not delivered meanwhile. It reports whether the place was the last of a closed ledger.
 func (s *subscription) bury(e *entry, reason string) (last bool) {
 	reason = group.Reason(reason)
 	outcome, err := s.moveToDead(e, reason)
@@ -27,7 +27,7 @@ func (s *subscription) bury(e *entry, reason string) (last bool) {
 	return s.ledger.forget(e)
 }
 
-// buried counts and logs what became of an entry that was to be moved.
+// buried counts and logs the outcome of a move to the dead-letter stream.
 func (s *subscription) buried(e *entry, outcome group.Outcome, reason string) {
 	s.outage.over("dead-letter")
 	switch outcome {

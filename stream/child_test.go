@@ -17,7 +17,7 @@ import (
 	"github.com/luatx/luatx/stream"
 )
 
-// childMain is a consumer in a process of its own, for the parent to kill.
+// childMain is a consumer in a process of its own, which the parent kills.
 func childMain() error {
 	args := strings.Fields(os.Getenv(envChild))
 	client := redis.NewClient(&redis.Options{Addr: args[0]})
@@ -38,7 +38,7 @@ func childMain() error {
 	return errors.New("nobody has killed the child")
 }
 
-// killedConsumer runs a child until it has taken count messages, and kills it.
+// killedConsumer runs a child until it has received count messages, and kills it.
 func killedConsumer(t *testing.T, addr, key, group string, count int) {
 	t.Helper()
 	child := exec.CommandContext(t.Context(), os.Args[0])

@@ -8,14 +8,14 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// claim takes over entries that nobody has acked for MaxIdleTime, as far as there are places for them.
+// claim takes over entries that no consumer has acked for MaxIdleTime, as many as there are places.
 func (r *reader) claim(ctx context.Context) error {
 	known := r.ledger.known()
 	for page, err := range r.member.Pending(ctx, "") {
 		if err != nil {
 			return err
 		}
-		// Which of them are idle is found out here: Redis 6.0 cannot be asked.
+		// Redis 6.0 cannot filter by idle time.
 		idle := slices.DeleteFunc(page, func(p redis.XPendingExt) bool { return p.Idle < r.cfg.MaxIdleTime || known[p.ID] })
 		for len(idle) > 0 {
 			places, _ := r.ledger.tryReserve(len(idle), false)
@@ -34,7 +34,7 @@ func (r *reader) claim(ctx context.Context) error {
 	return nil
 }
 
-// takeOver claims entries and gives them out, on a place taken for each.
+// takeOver claims entries and delivers them. The caller has reserved a place for each.
 func (r *reader) takeOver(ctx context.Context, idle []redis.XPendingExt) error {
 	places := len(idle)
 	defer func() { r.ledger.release(places) }()
@@ -56,8 +56,8 @@ func (r *reader) takeOver(ctx context.Context, idle []redis.XPendingExt) error {
 	return r.findTrimmed(ctx, slices.DeleteFunc(ids, isClaimed))
 }
 
-// takeIn gives out entries that are pending for this consumer, on a place taken for each; one that has been delivered
-// often enough goes to the dead-letter stream instead. It returns how many places are left.
+// takeIn delivers entries that are pending for this consumer. The caller has reserved a place for each. Entries that have
+// used up their deliveries go to the dead-letter stream. It returns the number of unused places.
 func (r *reader) takeIn(ctx context.Context, own []redis.XPendingExt) (left int, err error) {
 	left = len(own)
 	ids := make([]string, 0, len(own))
@@ -88,15 +88,15 @@ func (r *reader) takeIn(ctx context.Context, own []redis.XPendingExt) (left int,
 	return left, err
 }
 
-// since notes what the group knew of an entry before it came here.
+// since copies the deliveries and times that the group has recorded for an entry.
 func since(e *entry, p redis.XPendingExt) {
 	e.deliveries, e.from = p.RetryCount, p.Consumer
 	e.first = e.first.Add(-p.Idle)
 	e.read = e.first
 }
 
-// findTrimmed notes which of the entries that could not be claimed are gone from the stream: since Redis 7.0 the claim
-// itself removes those from the group. The others were acked or claimed meanwhile.
+// findTrimmed counts those entries that could not be claimed because the stream has lost them. Since Redis 7.0 the claim
+// itself removes such entries from the group. The other entries were acked or claimed meanwhile.
 func (r *reader) findTrimmed(ctx context.Context, ids []string) error {
 	for _, id := range ids {
 		found, err := r.client.XRangeN(ctx, r.cfg.Stream, id, id, 1).Result()

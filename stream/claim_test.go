@@ -60,7 +60,7 @@ func TestNothingIsClaimedFromItself(t *testing.T) {
 	if got := sub.Stats(); got.Delivered != 2 || got.Claimed != 0 {
 		t.Fatalf("stats are %+v, want two delivered and none claimed", got)
 	}
-	b.Release() // an entry that is nobody's
+	b.Release() // the entry then has no consumer
 	wantData(t, sub.next(t), "b")
 }
 

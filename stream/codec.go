@@ -19,10 +19,10 @@ const (
 
 const contentTypeStructured = "application/cloudevents+json"
 
-// Binary encodes a message in the binary mode of CloudEvents, as a list of fields and values: every attribute a field
-// with the prefix ce_, in the order of their names, the content type content-type, the data data, byte for byte. Message
-// data that is nil gives no field. Attributes that are neither text nor a time come back as text. Errors wrap
-// message.ErrEncode.
+// Binary encodes a message in the binary mode of CloudEvents, as a list of fields and values. Each attribute is a field
+// with the prefix ce_, in the order of the names. The field content-type has the content type, and the field data has the
+// unchanged data. If the message has no data, there is no such field. Attributes that are neither text nor a time become
+// text. Errors wrap message.ErrEncode.
 func Binary(msg *message.RawMessage) ([]any, error) {
 	return appendBinary(make([]any, 0, binarySize(msg)), msg)
 }
@@ -33,8 +33,8 @@ func appendBinary(fields []any, msg *message.RawMessage) ([]any, error) {
 	return streamentry.AppendBinary(fields, msg)
 }
 
-// Structured encodes a message in the structured mode of CloudEvents: the field content-type, and all of the message as
-// JSON in data. Errors wrap message.ErrEncode.
+// Structured encodes a message in the structured mode of CloudEvents. The field content-type has the content type, and the
+// field data has the whole message as JSON. Errors wrap message.ErrEncode.
 func Structured(msg *message.RawMessage) ([]any, error) {
 	event, err := msg.MarshalJSON()
 	if err != nil {
@@ -43,17 +43,17 @@ func Structured(msg *message.RawMessage) ([]any, error) {
 	return []any{fieldContentType, contentTypeStructured, fieldData, event}, nil
 }
 
-// Unmarshal makes a message of an entry's fields, by what it finds first:
+// Unmarshal decodes the fields of an entry into a message. The first match decides the format:
 //
-//  1. a field ce_specversion: binary mode;
-//  2. a content-type of application/cloudevents+json: structured mode;
-//  3. a field _watermill_message_uuid: see UnmarshalWatermill;
-//  4. the fields data and metadata and no others, metadata being a JSON object of texts: see UnmarshalDapr;
-//  5. anything else is plain: its data is the field data, or where there is none a JSON object of all fields; the other
-//     fields are attributes as well, where their names are such as CloudEvents allows and their values fit.
+//  1. a field ce_specversion: binary mode.
+//  2. a content-type of application/cloudevents+json: structured mode.
+//  3. a field _watermill_message_uuid: see UnmarshalWatermill.
+//  4. only the fields data and metadata, where metadata is a JSON object of strings: see UnmarshalDapr.
+//  5. anything else is plain. The data is the field data, or a JSON object of all fields if there is none. The other
+//     fields become attributes too, if CloudEvents allow their names and their values are valid.
 //
-// An entry of Dapr without metadata is plain: set SubscriberConfig.Unmarshal to UnmarshalDapr. Errors wrap
-// message.ErrDecode.
+// An entry of Dapr without metadata counts as plain, so set SubscriberConfig.Unmarshal to UnmarshalDapr for such entries.
+// Errors wrap message.ErrDecode.
 func Unmarshal(id string, values map[string]any) (*message.RawMessage, error) {
 	switch {
 	case hasField(values, fieldVersion) || isCloudEvents(values):
@@ -106,7 +106,7 @@ func unmarshalBinary(values map[string]any) (*message.RawMessage, error) {
 		if !ok || name == message.AttrDataContentType {
 			continue
 		}
-		if _, isText := value.(string); !isText || streamentry.IsTime(name) { // text stays as it is
+		if _, isText := value.(string); !isText || streamentry.IsTime(name) { // text needs no conversion
 			var err error
 			if value, err = streamentry.Value(name, fieldText(values, field)); err != nil {
 				return nil, fmt.Errorf("%w: field %q: %w", message.ErrDecode, field, err)
@@ -128,7 +128,7 @@ func unmarshalStructured(values map[string]any) (*message.RawMessage, error) {
 	return msg, nil
 }
 
-// unmarshalPlain leaves out what does not fit as an attribute: it says nothing about the message.
+// unmarshalPlain leaves out invalid attributes, because fields of other formats need not be attributes.
 func unmarshalPlain(values map[string]any) (*message.RawMessage, error) {
 	attrs := message.Attributes{message.AttrSpecVersion: message.SpecVersion}
 	for name := range values {
@@ -153,7 +153,7 @@ func unmarshalPlain(values map[string]any) (*message.RawMessage, error) {
 	return message.NewRaw(data, attrs, nil), nil
 }
 
-// isAttributeName holds to the names that CloudEvents allows; data is the one that is none of them.
+// isAttributeName reports whether CloudEvents allow the name of an attribute. They reserve the name data.
 func isAttributeName(name string) bool {
 	return name != "" && name != fieldData && strings.Trim(name, "abcdefghijklmnopqrstuvwxyz0123456789") == ""
 }

@@ -13,7 +13,7 @@ import (
 	"github.com/luatx/luatx/stream"
 )
 
-// fields turns what a marshal function returned into what a subscriber reads.
+// fields converts the result of a marshal function to the fields that a subscriber reads.
 func fields(t testing.TB, pairs []any) map[string]any {
 	t.Helper()
 	if len(pairs)%2 != 0 {
@@ -106,7 +106,7 @@ func TestUnmarshal(t *testing.T) {
 	}
 }
 
-// wantAttributes compares times by the instant.
+// wantAttributes compares attributes, and times by their instant.
 func wantAttributes(t testing.TB, got, want message.Attributes) {
 	t.Helper()
 	plain := func(a message.Attributes) map[string]string {

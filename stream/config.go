@@ -13,73 +13,74 @@ import (
 	"github.com/luatx/luatx/message"
 )
 
-// SubscriberConfig says what a Subscriber reads, and how. Stream and Group are required.
+// SubscriberConfig configures a Subscriber. Stream and Group are required.
 type SubscriberConfig struct {
 	// Stream is the key of the stream.
 	Stream string
-	// Group is the consumer group; it is made, and the stream with it, where it does not exist.
+	// Group is the consumer group. Subscribe creates the group and the stream if they do not exist.
 	Group string
-	// Consumer is the name in the group. Two subscribers must not share one at the same time. Defaults to the host
-	// name, the process id and a random part, new for every subscription; such a consumer is removed from the group
-	// when its subscription has ended and nothing of it is pending. Where one is set, what it left pending is read
-	// again at once when it subscribes again; else that is claimed after MaxIdleTime.
+	// Consumer is the name of the consumer in the group. Two subscribers must not use the same name at the same time. After a
+	// restart under the same name, the subscriber delivers its pending entries at once. Defaults to a new name for each
+	// subscription, made of the host name, the process id and a random part. The pending entries of such a consumer are
+	// claimed after MaxIdleTime. It is removed from the group when its subscription has ended and nothing is pending for it.
 	Consumer string
-	// StartID is where a group begins that is made here: after the entry of this id. Defaults to "0", the whole
-	// stream; "$" means what is added from Subscribe on. It matters again when the group is deleted: it is made anew
-	// at the same place.
+	// StartID is the id after which a group that Subscribe creates begins to read. Defaults to "0", the whole stream; "$"
+	// means entries added after Subscribe. If the group is deleted, the subscriber creates it again at the same position.
 	StartID string
-	// BatchSize is how many entries are read at once at most. Defaults to 10.
+	// BatchSize is the maximum number of entries per read. Defaults to 10.
 	BatchSize int
-	// MaxInFlight is how many messages are given out and not yet settled at most; those that wait in the channel
-	// count. Defaults to BatchSize.
+	// MaxInFlight is the maximum number of messages that are delivered and not yet settled, including those in the channel.
+	// Defaults to BatchSize.
 	MaxInFlight int
-	// BlockTimeout is how long the server is asked to wait for new entries; a subscription takes as long to end.
-	// At least 1 ms. Defaults to 1 s.
+	// BlockTimeout is how long the server waits for new entries. A subscription takes as long to end. Defaults to 1 s; at
+	// least 1 ms.
 	BlockTimeout time.Duration
-	// ClaimInterval is how often entries that others left behind are looked for. Defaults to 30 s.
+	// ClaimInterval is the interval at which the subscriber looks for entries that other consumers left behind. Defaults to 30
+	// s.
 	ClaimInterval time.Duration
-	// MaxIdleTime is after which time without a sign of its consumer an entry is claimed from it. Consumers that have
-	// nothing pending are removed after ten times that, and ten times ClaimInterval. Every subscriber of a group should
-	// have the same. Defaults to 60 s.
+	// MaxIdleTime is the time without a heartbeat of its consumer after which an entry is claimed from it. Consumers without
+	// pending entries are removed after ten times MaxIdleTime and ten times ClaimInterval. Use the same value for every
+	// subscriber of a group. Defaults to 60 s.
 	MaxIdleTime time.Duration
-	// NoHeartbeat gives no signs while a message is worked on. MaxIdleTime must then exceed the time that the slowest
-	// handler takes, waiting for a free worker included; and a handler that hangs loses its message to another consumer.
-	// By default a slow one keeps it, as long as its process lives and reaches the server.
+	// NoHeartbeat disables the heartbeat of messages in flight. MaxIdleTime must then exceed the time that the slowest handler
+	// needs, including the wait for a free worker, and a handler that hangs loses its message to another consumer. With a
+	// heartbeat, a message stays with its consumer while the process runs and reaches the server. Defaults to false.
 	NoHeartbeat bool
-	// MaxDeliveries is after how many deliveries, by whichever process, an entry that is not acked goes to the
-	// dead-letter stream. One whose reply was lost on the way counts too, so leave some room. Defaults to 0: it is
-	// delivered for ever.
+	// MaxDeliveries is the number of deliveries, over all consumers, after which an entry that is not acked goes to the
+	// dead-letter stream. Deliveries whose reply was lost count too, so leave some room. Defaults to 0: no limit.
 	MaxDeliveries int
-	// DeadLetter is the key of the dead-letter stream; it must hash to the slot of Stream. Where it is set, or
-	// MaxDeliveries is, what was refused for good (message.Permanent) and what cannot be decoded goes there at once.
-	// Defaults to DeadLetterKey(Stream) with MaxDeliveries, to none without.
+	// DeadLetter is the key of the dead-letter stream, which must hash to the slot of Stream. If it or MaxDeliveries is set,
+	// messages that fail with message.Permanent or cannot be decoded become dead letters at once. Defaults to
+	// DeadLetterKey(Stream) if MaxDeliveries is set, and to none otherwise.
 	DeadLetter string
-	// NackBackoff is when nacked messages are given out again where their error does not say. Past MaxIdleTime
-	// another subscriber may claim them first. Defaults to 100 ms, doubled with each nack up to 30 s, full jitter.
+	// NackBackoff is the delay before a nacked message is delivered again, unless its error requests one. If the delay exceeds
+	// MaxIdleTime, another subscriber may claim the message first. Defaults to 100 ms, doubled with each nack up to 30 s, with
+	// full jitter.
 	NackBackoff message.Backoff
-	// Unmarshal makes a message of an entry. Defaults to Unmarshal of this package. Where the message has no id it
-	// gets the entry's, and where it has no source the stream's key.
+	// Unmarshal decodes an entry into a message. If the message has no id, it gets the entry's; if it has no source, it gets
+	// the stream's key. Defaults to the function Unmarshal of this package.
 	Unmarshal func(id string, values map[string]any) (*message.RawMessage, error)
-	// Codecs undo what the codecs of the Publisher did, by their names. At most 2. Defaults to none: data is given out as it
-	// is.
+	// Codecs undo the codecs of the Publisher, which they match by name. At most 2. Defaults to none: data is delivered
+	// unchanged.
 	Codecs []Codec
 	// MaxDecodedBytes bounds the data in flight that codecs have decoded, in bytes. A message that would exceed the bound
-	// waits until others are settled; one that exceeds it alone is given out alone. In a PartitionedSubscriber the bound
-	// holds for each partition. Defaults to 256 MiB.
+	// waits until others are settled. A message that exceeds it alone is delivered alone. A PartitionedSubscriber applies the
+	// bound to each partition. Defaults to 256 MiB.
 	MaxDecodedBytes int64
-	// DeleteAcked deletes an entry with its acknowledgement, in one step: for a stream that no other group reads. What a
-	// commit acknowledges (luatx.Middleware) stays; TrimAcked takes that.
+	// DeleteAcked deletes an entry when it is acknowledged, in one step. Use it for a stream that no other group reads. It
+	// does not delete entries that a commit acknowledges (luatx.Middleware); use TrimAcked for those. Defaults to false.
 	DeleteAcked bool
-	// TrimAcked trims what every group has acknowledged, once every ClaimInterval: for a stream that several groups read.
-	// See the function TrimAcked.
+	// TrimAcked trims entries that every group has acknowledged, once per ClaimInterval. Use it for a stream that several
+	// groups read. See the function TrimAcked. Defaults to false.
 	TrimAcked bool
-	// Namespace is the luatx.Config.Namespace in whose list of processes (admin.Operator.Processes) Subscribe registers the
-	// Subscriber. Defaults to none: it is not registered. Consume registers it in the namespace of its Transactor.
+	// Namespace is a luatx.Config.Namespace. Subscribe registers the Subscriber in its list of processes
+	// (admin.Operator.Processes). Defaults to none: Subscribe does not register it. Consume always registers it in the
+	// namespace of its Transactor.
 	Namespace string
-	// ShutdownTimeout is how long handlers of Consume, and of what PartitionedSubscriber.Subscribe gave out, may go on after
-	// the context has ended. Defaults to 10 s.
+	// ShutdownTimeout is how long handlers may continue after the context has ended. It applies to Consume and to messages
+	// from PartitionedSubscriber.Subscribe. Defaults to 10 s.
 	ShutdownTimeout time.Duration
-	// Observer is told what becomes of entries. Defaults to nobody.
+	// Observer is notified of deliveries, settlements and dead letters. Defaults to none.
 	Observer Observer
 	// Logger defaults to slog.Default().
 	Logger *slog.Logger
@@ -109,7 +110,7 @@ func (c SubscriberConfig) withDefaults() SubscriberConfig {
 	return c
 }
 
-// flaws collects what is wrong with the fields of a config.
+// flaws collects the errors of a config.
 type flaws struct {
 	config string
 	errs   []error

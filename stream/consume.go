@@ -17,16 +17,16 @@ import (
 )
 
 const (
-	// consumeLinger is how long handlers that are done wait for the slower ones of their batch.
+	// consumeLinger is how long finished handlers wait for the slower ones of their batch.
 	consumeLinger = 20 * time.Millisecond
-	// consumeTurns is how many batches there are at a time: one may commit while the other is handled.
+	// consumeTurns is the number of batches at a time. One may commit while the handlers of the other run.
 	consumeTurns = 2
-	// handlerRoom is how many bytes of its stack a waiting handler uses: the collector would halve a stack of which a
-	// quarter is not used, and the next message would have to let it grow again.
+	// handlerRoom is the number of bytes of its stack that a waiting handler uses. The garbage collector halves a stack of
+	// which less than a quarter is used, and the next message would have to grow it again.
 	handlerRoom = 2 << 10
 )
 
-// Processor handles and settles messages one at a time, and takes their outputs. A *message.Engine and a *message.Router are
+// Processor handles and settles messages one at a time, and takes their outputs. *message.Engine and *message.Router are
 // Processors.
 type Processor interface {
 	// Check returns an error if the Processor is invalid. Consume calls it before it reads.
@@ -35,7 +35,7 @@ type Processor interface {
 	ProcessRaw(ctx context.Context, msg *message.RawMessage) error
 }
 
-// ProcessFunc is a Processor made of a function that handles a message and settles it.
+// ProcessFunc is a function that handles and settles a message, as a Processor.
 type ProcessFunc func(ctx context.Context, msg *message.RawMessage) error
 
 // Check implements Processor. It returns an error if the function is nil.
@@ -51,7 +51,7 @@ func (f ProcessFunc) ProcessRaw(ctx context.Context, msg *message.RawMessage) er
 	return f(ctx, msg)
 }
 
-// checkConsume checks what Consume is given.
+// checkConsume checks the arguments of Consume.
 func checkConsume(t *luatx.Transactor, p Processor) error {
 	if t == nil || p == nil {
 		return errors.New("stream: Consume needs a Transactor and a Processor")
@@ -59,19 +59,20 @@ func checkConsume(t *luatx.Transactor, p Processor) error {
 	return p.Check()
 }
 
-// Consume reads up to BatchSize messages at a time, runs the Processor on each, all of them at once, and commits what their
-// handlers recorded together: one script for the batch, and the next read in the same pipeline. Two batches take turns:
-// while one commits, the handlers of the other run. Handlers that are done wait up to 20 ms for the slower ones of their
-// batch.
+// Consume reads up to BatchSize messages at a time and runs the Processor on each of them concurrently. Then it commits
+// what their handlers recorded in one script for the whole batch, and sends the next read in the same pipeline. Two batches
+// alternate: while one commits, the handlers of the other run. Finished handlers wait up to 20 ms for the slower ones of
+// their batch.
 //
-// The Processor is an Engine or a Router with luatx.Middleware in it. Consume logs the errors of its ProcessRaw. Outputs need
-// an outbox: an output that reaches the Processor is an error, and the message is nacked.
+// The Processor is an Engine or a Router that uses luatx.Middleware. Consume logs the errors of its ProcessRaw. Outputs
+// need an outbox: if an output reaches the Processor, that is an error, and the message is nacked.
 //
-// Every message is a transaction for itself, as under Subscribe; what one does changes nothing for the others. A
-// larger BatchSize makes for larger scripts: 64 take a server about half a millisecond.
+// As under Subscribe, every message is a transaction of its own, and no message affects the others. A larger BatchSize
+// makes for larger scripts: a script for 64 messages occupies a server for about half a millisecond.
 //
-// It returns when ctx has ended and what was in flight is settled: handlers get ShutdownTimeout, then their contexts end. The
-// error is that of the Processor's Check or of making the group, or ErrSubscribed. The Transactor's client must reach the stream.
+// Consume returns nil when ctx has ended and the messages in flight are settled. Handlers may continue for ShutdownTimeout;
+// then their contexts end. Consume returns an error if the Processor's Check or the creation of the group fails, or
+// ErrSubscribed. The Transactor's client must reach the stream.
 func (s *Subscriber) Consume(ctx context.Context, t *luatx.Transactor, p Processor) error {
 	if err := checkConsume(t, p); err != nil {
 		return err
@@ -79,7 +80,7 @@ func (s *Subscriber) Consume(ctx context.Context, t *luatx.Transactor, p Process
 	if !s.active.CompareAndSwap(false, true) {
 		return ErrSubscribed
 	}
-	// The next batch is read while this one commits.
+	// Room to read the next batch while this one commits.
 	sub, err := newSubscription(ctx, s, max(s.cfg.MaxInFlight, 2*consumeTurns*s.cfg.BatchSize))
 	if err != nil {
 		s.active.Store(false)
@@ -99,7 +100,7 @@ type consumption struct {
 	work    context.Context // of the handlers
 	t       *luatx.Transactor
 	process Processor
-	reading chan struct{} // holds something while one of the turns uses the reader
+	reading chan struct{} // full while one of the turns uses the reader
 }
 
 func (c *consumption) loop(ctx context.Context) {
@@ -110,7 +111,7 @@ func (c *consumption) loop(ctx context.Context) {
 	turns.Wait()
 }
 
-// turns handles one batch after the other.
+// turns handles batches one after another.
 func (c *consumption) turns(ctx context.Context) {
 	h := newHandlers(c)
 	defer h.end()
@@ -128,7 +129,7 @@ func (c *consumption) turns(ctx context.Context) {
 	}
 }
 
-// next adds what others have read, or waits for something to read where there is nothing.
+// next adds messages that were already read, or waits for new ones if there are none.
 func (c *consumption) next(ctx context.Context, batch []*message.RawMessage) ([]*message.RawMessage, error) {
 	select {
 	case c.reading <- struct{}{}:
@@ -138,17 +139,17 @@ func (c *consumption) next(ctx context.Context, batch []*message.RawMessage) ([]
 	if batch = c.collect(batch); len(batch) > 0 {
 		return batch, nil
 	}
-	select { // the other one reads
+	select { // the other turn reads
 	case <-ctx.Done():
 		return batch, nil
 	case msg := <-c.out:
 		return append(batch, msg), nil
-	case c.reading <- struct{}{}: // kept: two that let go of it would hand it to each other
+	case c.reading <- struct{}{}: // stays with this turn, because two idle turns would only pass it to each other
 		return c.read(ctx, batch)
 	}
 }
 
-// read is next for the one of the turns that has the reader.
+// read is next for the turn that has the reader.
 func (c *consumption) read(ctx context.Context, batch []*message.RawMessage) ([]*message.RawMessage, error) {
 	defer func() { <-c.reading }()
 	if err := c.upkeep(ctx); err != nil {
@@ -160,7 +161,7 @@ func (c *consumption) read(ctx context.Context, batch []*message.RawMessage) ([]
 	return c.await(ctx)
 }
 
-// collect adds what has been read off the channel.
+// collect adds messages from the channel.
 func (c *consumption) collect(batch []*message.RawMessage) []*message.RawMessage {
 	for len(batch) < c.cfg.BatchSize {
 		select {
@@ -173,7 +174,7 @@ func (c *consumption) collect(batch []*message.RawMessage) []*message.RawMessage
 	return batch
 }
 
-// handle runs the handlers of a batch, commits it, and returns the next.
+// handle runs the handlers of a batch, commits it, and returns the next batch.
 func (c *consumption) handle(ctx context.Context, h *handlers, batch []*message.RawMessage) ([]*message.RawMessage, error) {
 	var next group.Read
 	places := 0
@@ -195,20 +196,20 @@ func (c *consumption) handle(ctx context.Context, h *handlers, batch []*message.
 	return c.openReply(next, places)
 }
 
-// processed runs a Processor on a message. Its panic is an error.
+// processed runs a Processor on a message. It returns a panic as an error.
 func processed(ctx context.Context, process Processor, msg *message.RawMessage) (err error) {
 	defer inbound.RecoverTo(&err)
 	return process.ProcessRaw(ctx, msg)
 }
 
-// handlers run the Processor on the messages of a batch, each in a goroutine of its own. Those stay for the next batch: what
-// is costly about a new one is that its stack has to grow.
+// handlers run the Processor on the messages of a batch, each in its own goroutine. The goroutines are reused for later
+// batches, because growing the stack of a new goroutine is costly.
 type handlers struct {
 	*consumption
 	tasks   chan task
-	started int            // goroutines
-	serving sync.WaitGroup // for them
-	open    sync.WaitGroup // for the tasks of a batch
+	started int            // number of goroutines
+	serving sync.WaitGroup // until the goroutines have ended
+	open    sync.WaitGroup // until the tasks of a batch are done
 }
 
 type task struct {
@@ -221,7 +222,7 @@ func newHandlers(c *consumption) *handlers {
 	return &handlers{consumption: c, tasks: make(chan task, c.cfg.BatchSize)}
 }
 
-// run returns when all messages of the batch have been handled.
+// run returns when all messages of the batch are handled.
 func (h *handlers) run(g link.Gathering, batch []*message.RawMessage) {
 	ctx := g.Context(h.work)
 	h.open.Add(len(batch))
@@ -250,7 +251,7 @@ func (h *handlers) one(t task) {
 	}
 }
 
-// end lets the goroutines go.
+// end stops the goroutines.
 func (h *handlers) end() {
 	close(h.tasks)
 	h.serving.Wait()

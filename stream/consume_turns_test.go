@@ -20,8 +20,8 @@ func TestPanicOfAProcessorIsAnError(t *testing.T) {
 	}
 }
 
-// TestTurnsRead holds that the one of Consume's turns that waited for the reader reads: two that let go of it again would
-// hand it to each other, a third of a second on one core, before one of them reads.
+// TestTurnsRead checks that the turn of Consume that waited for the reader then reads. If both turns released the reader
+// instead, they would pass it to each other for a third of a second on one core before one of them reads.
 func TestTurnsRead(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -41,7 +41,7 @@ func TestTurnsRead(t *testing.T) {
 		r.recoverOwn.Store(false)
 		r.claimAt = time.Now().Add(time.Hour)
 		c := &consumption{reader: r, reading: make(chan struct{}, 1)}
-		c.reading <- struct{}{} // the other one reads
+		c.reading <- struct{}{} // the other turn reads
 		read := -1
 		go func() {
 			batch, err := c.next(t.Context(), nil)

@@ -14,38 +14,38 @@ import (
 	"github.com/luatx/luatx/internal/sleep"
 )
 
-// putBackScript may be sent again after a lost reply: the second run finds the work done. The same holds for each script of
-// this package.
+// putBackScript may be sent again after a lost reply, because the second run has no effect. The same holds for each script
+// of this package.
 var putBackScript = redis.NewScript(lua.Script("putback", nil))
 
-// ErrNotDeadLetter says that an entry of a dead-letter stream was not written by a Subscriber.
+// ErrNotDeadLetter is the error for an entry of a dead-letter stream that no Subscriber wrote.
 var ErrNotDeadLetter = errors.New("stream: not a dead letter")
 
-// DeadLetterKey returns the default key of a stream's dead-letter stream: the stream's key with :dead behind it, in
-// braces where it needs them to hash to the stream's slot.
+// DeadLetterKey returns the default key of a stream's dead-letter stream: the stream's key followed by :dead. It adds
+// braces if the key needs them to hash to the stream's slot.
 func DeadLetterKey(stream string) string { return group.DeadLetterKey(stream) }
 
-// DeadLetter is an entry that a consumer group has given up.
+// DeadLetter is an entry that a consumer group could not process.
 type DeadLetter struct {
 	// ID is the entry's id in the dead-letter stream.
 	ID string
-	// Stream, Entry and Group are where it was read.
+	// Stream, Entry and Group are the stream, id and group of the original entry.
 	Stream, Entry, Group string
-	// Consumer is whom it was last delivered to.
+	// Consumer is the consumer of the last delivery.
 	Consumer string
-	// Reason is the text of the last error, at most 1,024 bytes of it.
+	// Reason is the text of the last error, cut to 1,024 bytes.
 	Reason string
-	// Deliveries is how often it was delivered to the group.
+	// Deliveries is the number of deliveries to the group.
 	Deliveries int64
-	// First and Last are when it was delivered, by the server's clock: first as far as the consumer knew that gave it
-	// up, to which deliveries by others before may be unknown.
+	// First and Last are the times of the first and last delivery, by the server's clock. First is as far as the last consumer
+	// knew: it may not know of earlier deliveries to other consumers.
 	First, Last time.Time
-	// Values are the entry's fields, as Unmarshal takes them.
+	// Values are the fields of the original entry, as Unmarshal expects them.
 	Values map[string]any
 }
 
-// DeadLetters lists a dead-letter stream, oldest first. An entry that is none comes with ErrNotDeadLetter, and the
-// list goes on; another error ends it.
+// DeadLetters iterates over a dead-letter stream, oldest first. An entry that is not a dead letter comes with
+// ErrNotDeadLetter, and the iteration continues. Any other error, such as the end of ctx, ends the iteration.
 func DeadLetters(ctx context.Context, client redis.UniversalClient, key string) iter.Seq2[DeadLetter, error] {
 	return func(yield func(DeadLetter, error) bool) {
 		for from := "-"; ; {
@@ -67,9 +67,10 @@ func DeadLetters(ctx context.Context, client redis.UniversalClient, key string) 
 	}
 }
 
-// PutBack moves entries of a dead-letter stream, by their ids there, back to the end of the streams that they came from,
-// each in one step. It returns how many; those that are there no more do not count. Every group of a stream reads what
-// comes back, as a message of the same id where the entry carries one.
+// PutBack moves entries of a dead-letter stream back to the end of their original streams, each in one step. The ids are
+// those in the dead-letter stream. PutBack returns the number of moved entries, which excludes those that are already gone.
+// It stops at the first error. Every group of the original stream reads a moved entry, as a message with the same id if the
+// entry contains one.
 func PutBack(ctx context.Context, client redis.UniversalClient, key string, ids ...string) (int, error) {
 	n := 0
 	for _, id := range ids {
@@ -100,8 +101,8 @@ func PutBack(ctx context.Context, client redis.UniversalClient, key string, ids 
 	return n, nil
 }
 
-// PutBackAll puts back what is in a dead-letter stream now, and nothing that comes to it meanwhile. It returns how many
-// entries were put back; those that are no dead letters stay.
+// PutBackAll moves all current entries of a dead-letter stream back, but none that are added meanwhile. It skips entries
+// that are not dead letters. It returns the number of moved entries, and stops at the first error.
 func PutBackAll(ctx context.Context, client redis.UniversalClient, key string) (int, error) {
 	last, err := client.XRevRangeN(ctx, key, "+", "-", 1).Result()
 	if err != nil || len(last) == 0 {
@@ -126,7 +127,7 @@ func PutBackAll(ctx context.Context, client redis.UniversalClient, key string) (
 	return n, nil
 }
 
-// deadLetter returns what is known of a dead letter.
+// deadLetter converts a dead letter. It returns ErrNotDeadLetter if no Subscriber wrote the entry.
 func deadLetter(d group.Dead) (DeadLetter, error) {
 	if d.Foreign {
 		return DeadLetter{ID: d.ID}, fmt.Errorf("%w: entry %s", ErrNotDeadLetter, d.ID)
@@ -137,11 +138,12 @@ func deadLetter(d group.Dead) (DeadLetter, error) {
 	}, nil
 }
 
-// putBackTries bounds how often another write to the dead-letter stream may undo an attempt to put an entry back.
+// putBackTries is the maximum number of attempts to put an entry back while other writes to the dead-letter stream
+// interfere.
 const putBackTries = 100
 
-// putBackPacked does in a transaction of the client what internal/lua/putback.lua does: no script can write so many fields. It
-// returns redis.Nil if the dead letter is gone.
+// putBackPacked does the same as internal/lua/putback.lua in a transaction of the client, because a script cannot write so
+// many fields. It returns redis.Nil if the dead letter is gone.
 func putBackPacked(ctx context.Context, client redis.UniversalClient, key string, dead group.Dead) error {
 	for try := 1; ; try++ {
 		err := client.Watch(ctx, func(tx *redis.Tx) error {

@@ -169,7 +169,7 @@ func TestGoesToTheDeadLettersAtOnce(t *testing.T) {
 			}
 			for range 30 {
 				f.add(t, "good")
-				sub.next(t).Ack() // its place is free
+				sub.next(t).Ack() // its place is released
 			}
 		})
 	}
@@ -258,7 +258,7 @@ func TestPutBack(t *testing.T) {
 	t.Parallel()
 	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
 		f := newFixture(t, client)
-		// A field twice, and one that looks like the reader's own.
+		// A duplicate field, and one that looks like the reader's own.
 		odd := []any{"dead-reason", "mine", "data", "odd", "x", "1", "x", "2"}
 		redistest.Must(t, f.client.XAdd(t.Context(), &redis.XAddArgs{Stream: f.key, Values: odd}).Err())
 		f.add(t, "a", "b", "c")

@@ -16,7 +16,7 @@ import (
 	"github.com/luatx/luatx/stream"
 )
 
-// wide are the fields of an entry: n, of which two have one name, and some hold what the packed form is made of.
+// wide returns the n fields of an entry. Two of them have the same name, and some contain parts of the packed form.
 func wide(n int) []string {
 	texts := []string{"dead-packed", "1:x", "data", "x", "twice", "", "twice", "\x00\xff:\r\n"}
 	for i := len(texts) / 2; i < n; i++ {
@@ -25,7 +25,7 @@ func wide(n int) []string {
 	return texts[:2*n]
 }
 
-// rawFields reads the last entry of a stream with its fields in their order.
+// rawFields returns the fields of the last entry of a stream in their order.
 func rawFields(t *testing.T, client redis.UniversalClient, key string) []string {
 	t.Helper()
 	last, err := client.Do(t.Context(), "xrevrange", key, "+", "-", "count", 1).Slice()

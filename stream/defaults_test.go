@@ -6,7 +6,7 @@ import (
 	"github.com/luatx/luatx/internal/test/documented"
 )
 
-// TestDocumentedDefaults holds each default that a comment names.
+// TestDocumentedDefaults checks each default that a comment states.
 func TestDocumentedDefaults(t *testing.T) {
 	t.Parallel()
 	documented.Defaults(t, SubscriberConfig{}.withDefaults())
@@ -14,7 +14,8 @@ func TestDocumentedDefaults(t *testing.T) {
 	documented.Defaults(t, PartitionedConfig{}.withDefaults())
 }
 
-// TestDocumentedBounds holds what comments say of the least and the most, and that nothing else is negative.
+// TestDocumentedBounds checks the minimums and maximums that comments state, and that no other field accepts a negative
+// value.
 func TestDocumentedBounds(t *testing.T) {
 	t.Parallel()
 	documented.Bounds(t, SubscriberConfig{Stream: "s", Group: "g"}, func(c SubscriberConfig) error { return c.withDefaults().validate() })

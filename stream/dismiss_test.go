@@ -23,8 +23,8 @@ func (f *fixture) consumers(t *testing.T) []string {
 	return names
 }
 
-// Consumers of processes that are gone leave the group when nothing is pending for them, and not before. (miniredis does
-// not note when a consumer reads.)
+// TestIdleConsumersAreRemoved checks that consumers of crashed processes leave the group when nothing is pending for them,
+// and not before. (miniredis does not record when a consumer reads.)
 func TestIdleConsumersAreRemoved(t *testing.T) {
 	t.Parallel()
 	for name, client := range map[string]func(*testing.T) redis.UniversalClient{

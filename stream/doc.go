@@ -1,43 +1,43 @@
-// Package stream reads and writes messages on Redis Streams: a Subscriber of a consumer group, a Publisher, and the
-// CloudEvents formats of their entries. It runs on Redis 6.0 and later, Valkey, and Redis Cluster.
+// Package stream reads and writes messages on Redis Streams. It provides a Subscriber for consumer groups, a Publisher, and
+// the CloudEvents formats of their entries. It supports Redis 6.0 and later, Valkey, and Redis Cluster.
 //
 // # Reading
 //
-// A Subscriber gives out the entries of one stream as messages, at least once each, and never more at a time than
-// SubscriberConfig.MaxInFlight. Acking a message is XACK. A nacked one is given out again by the same subscriber after a
-// backoff, or as its error asks (message.RetryAfter).
+// A Subscriber delivers each entry of one stream at least once, as a message, and keeps at most
+// SubscriberConfig.MaxInFlight messages in flight. Acking a message sends XACK. The same subscriber delivers a nacked
+// message again after a backoff, or after the delay that its error requests (message.RetryAfter).
 //
-// A subscriber shows that it lives by a heartbeat for every message in flight, so that a slow handler keeps its message.
-// Entries of which nothing was heard for MaxIdleTime are claimed by another consumer: theirs died. Whoever lost an entry
-// like that takes nothing back, and a commit of it is fenced.
+// A subscriber sends a heartbeat for every message in flight, so that a slow handler keeps its message. If an entry gets no
+// heartbeat for MaxIdleTime, its consumer is considered dead, and another consumer claims the entry. A consumer that has
+// lost an entry cannot give it back, and its commit of the message is fenced.
 //
 // # Dead letters
 //
-// With SubscriberConfig.MaxDeliveries an entry that was delivered so many times, by whichever processes, goes to the
-// dead-letter stream, and with it what is refused for good (message.Permanent) or cannot be decoded: one script writes
-// it there, with the reason and its history, and acknowledges it here. DeadLetters lists them, PutBack and PutBackAll
-// send them round again. Without dead letters, what is refused for good stays pending: it is logged, and given out again
-// no sooner than MaxIdleTime after.
+// With SubscriberConfig.MaxDeliveries, an entry becomes a dead letter after that number of deliveries, over all processes.
+// Messages that fail with message.Permanent or cannot be decoded become dead letters at once. One script writes the entry
+// to the dead-letter stream, with the reason and its history, and acknowledges it in its own stream. DeadLetters lists dead
+// letters; PutBack and PutBackAll move them back. Without a dead-letter stream, a message that fails with message.Permanent
+// stays pending: the subscriber logs it and delivers it again after MaxIdleTime at the earliest.
 //
-// A Subscriber survives whatever the server does: lost connections and replies, restarts, failovers, a deleted group.
-// Consumers of processes that died are removed when nothing is pending for them any more.
+// A Subscriber survives every failure of the server: lost connections and replies, restarts, failovers, a deleted group.
+// Consumers of crashed processes are removed when nothing is pending for them.
 //
 // # Partitions
 //
-// A PartitionedSubscriber reads one logical stream that is a stream for each tag of a luatx.Keyspace, which a
-// Publisher of NewPartitionedPublisher writes by aggregate. The members of a group share the partitions by leases, and
-// each partition is read in order.
+// A PartitionedSubscriber reads one logical stream that consists of one stream for each tag of a luatx.Keyspace. A
+// Publisher made by NewPartitionedPublisher writes it by aggregate. The members of a group share the partitions by leases,
+// and each partition is read in order.
 //
 // # Writing
 //
-// A Publisher writes at least once: where the reply to a write is lost, the write is sent again, and readers see the
-// message twice with one id. A message without id gets one before its first write. From Redis 8.6 on a stream has a message of
-// a known producer, such as an event of a relay, once within PublisherConfig.IdempotencyWindow.
+// A Publisher writes at least once. If the reply to a write is lost, the client sends the write again, and readers see the
+// message twice with the same id. A message without an id gets one before its first write. On Redis 8.6 and later, a stream
+// contains a message of a known producer, such as an event of a relay, once within PublisherConfig.IdempotencyWindow.
 //
 // # Entries
 //
-// Binary is the format by default: each attribute a field with the prefix ce_, the content type in content-type, the
-// data in data. Structured puts a whole CloudEvent as JSON into data. Unmarshal reads both, and entries that know
-// nothing of CloudEvents as well. Whatever has no id gets the id of its entry, and what has no source the stream's key,
-// so that every entry has an identity that does not change with redelivery.
+// The default format is Binary: each attribute is a field with the prefix ce_, the content type is in content-type, and the
+// data in data. Structured puts a whole CloudEvent as JSON into data. Unmarshal reads both, and also entries that are not
+// CloudEvents. A message without an id gets the id of its entry, and one without a source gets the stream's key, so that
+// every entry has an identity that redelivery does not change.
 package stream

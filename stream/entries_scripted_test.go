@@ -46,7 +46,7 @@ func TestWhichEntriesAreTakenOver(t *testing.T) {
 				if stats := s.Stats(); stats.Claimed != int64(n) || len(s.messages) != n {
 					t.Errorf("%d messages, %+v", len(s.messages), stats)
 				}
-				time.Sleep(35 * time.Second) // what is in flight is not taken over again
+				time.Sleep(35 * time.Second) // entries in flight are not taken over again
 				if more := len(s.Heard("takeover")) - len(got); more > 0 && n < 3 {
 					t.Errorf("took over %d times more", more)
 				}
@@ -91,7 +91,7 @@ func TestEntriesThatOthersTookFirst(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		claimed []any
-		found   any // of the others in the stream
+		found   any // other entries in the stream
 		trimmed int64
 		errors  int
 		places  int // left of three
@@ -198,7 +198,7 @@ func TestAcksAreTriedAFewTimes(t *testing.T) {
 			answers := &scripted.Group{Fresh: []any{scripted.Entry("1-0")}, Say: map[string]any{command: c.answer}}
 			inBubble(t, answers, stream.SubscriberConfig{DeleteAcked: c.script, Consumer: "me"}, func(t *testing.T, s subscribed) {
 				msg := s.next(t)
-				s.stop() // acks work beyond the end
+				s.stop() // acks work after the end
 				began := time.Now()
 				msg.Ack()
 				if took := time.Since(began); took < c.least || took > 5*time.Second {
@@ -245,7 +245,7 @@ func TestNackedEntriesAreReadAgain(t *testing.T) {
 				if name == "trimmed" && (s.Stats().Trimmed != 1 || len(s.Heard("xack")) != 1) {
 					t.Errorf("%+v", s.Stats())
 				}
-				if n := len(s.messages); n == 0 { // its place is free
+				if n := len(s.messages); n == 0 { // its place is released
 					answers.Change(func() { answers.Fresh = []any{scripted.Entry("2-0")} })
 					s.next(t)
 				}
@@ -258,7 +258,7 @@ func TestNackedOftenEnough(t *testing.T) {
 	t.Parallel()
 	inBubble(t, &scripted.Group{Fresh: []any{scripted.Entry("1-0")}}, stream.SubscriberConfig{Consumer: "me", MaxDeliveries: 2}, func(t *testing.T, s subscribed) {
 		s.next(t).Nack(errRefused)
-		msg := s.next(t) // its second delivery, as the server says
+		msg := s.next(t) // its second delivery, according to the server
 		time.Sleep(3 * time.Second)
 		if n := len(s.Heard("deadletter")); n > 0 {
 			t.Errorf("buried after one delivery")

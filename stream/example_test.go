@@ -18,7 +18,7 @@ import (
 	"github.com/luatx/luatx/stream"
 )
 
-// A publisher and a subscriber of one stream.
+// A publisher and a subscriber share a stream.
 func Example() {
 	server, err := miniredis.Run()
 	if err != nil {
@@ -57,7 +57,7 @@ func Example() {
 	// Output: order-7 order.placed {"total":5}
 }
 
-// What cannot be handled goes to the dead letters, and comes back when its fault is mended.
+// A message that cannot be processed becomes a dead letter, and is put back when the cause is fixed.
 func ExampleDeadLetters() {
 	server, err := miniredis.Run()
 	if err != nil {
@@ -100,7 +100,7 @@ func ExampleDeadLetters() {
 	// order.placed true
 }
 
-// Consume reads batches, runs the handlers of a batch side by side, and commits what they did, acks included, in one
+// Consume reads batches, runs the handlers of a batch concurrently, and commits their results, including acks, in one
 // script.
 func ExampleSubscriber_Consume() {
 	server, err := miniredis.Run() // or your own
@@ -172,7 +172,7 @@ func ExampleSubscriber_Consume() {
 	// 3 orders, 0 pending
 }
 
-// A publisher whose entries are compressed; a subscriber with the same codecs opens them.
+// A publisher compresses its entries, and a subscriber with the same codecs decompresses them.
 func ExamplePublisher() {
 	server, err := miniredis.Run() // or your own
 	if err != nil {
@@ -201,7 +201,7 @@ func ExamplePublisher() {
 	// order-7 gzip
 }
 
-// Messages of one order are handled in their order, by whichever process holds its partition.
+// The messages of one order are handled in order, by the process that holds the partition.
 func ExamplePartitionedSubscriber() {
 	server, err := miniredis.Run()
 	if err != nil {
@@ -211,7 +211,7 @@ func ExamplePartitionedSubscriber() {
 	client := redis.NewClient(&redis.Options{Addr: server.Addr()})
 	defer client.Close()
 
-	keyspace := luatx.Partitions(4) // the Transactor's
+	keyspace := luatx.Partitions(4) // the same as the Transactor's
 	pub, err := stream.NewPartitionedPublisher(client, keyspace, stream.PublisherConfig{Stream: "orders"})
 	if err != nil {
 		log.Fatal(err)

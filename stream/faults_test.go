@@ -22,7 +22,7 @@ const (
 	logUnacked = "stream: handled message not acked, it will be given out again"
 )
 
-// drain acks n different messages, whatever comes twice, and returns their data.
+// drain acks n different messages, skipping duplicates, and returns their data.
 func (s *subscription) drain(t *testing.T, n int) []string {
 	t.Helper()
 	var got []string
@@ -74,7 +74,7 @@ func TestLostRepliesLoseNothing(t *testing.T) {
 					if !match(cmd) {
 						return respproxy.Pass()
 					}
-					if hits++; hits%4 < 2 { // two work after another: what was lost is looked for first
+					if hits++; hits%4 < 2 { // two attempts in a row succeed, because the subscriber first looks for lost entries
 						return respproxy.Pass()
 					}
 					return action()
@@ -92,7 +92,8 @@ func TestLostRepliesLoseNothing(t *testing.T) {
 	}
 }
 
-// A reply lost once must not wait for MaxIdleTime: the entries are this consumer's own.
+// TestLostReplyIsReadAgainAtOnce checks that entries of a lost reply do not wait for MaxIdleTime, because they are pending
+// for this consumer.
 func TestLostReplyIsReadAgainAtOnce(t *testing.T) {
 	t.Parallel()
 	f, proxy := proxied(t)
@@ -146,7 +147,7 @@ func TestChaos(t *testing.T) {
 	stop()
 	eventually(t, func() bool {
 		select {
-		case msg := <-sub.ch: // acked before, and the ack was lost
+		case msg := <-sub.ch: // acked before, but the ack was lost
 			msg.Ack()
 		default:
 		}
@@ -209,7 +210,7 @@ func TestRestartedServer(t *testing.T) {
 	a, b := sub.next(t), sub.next(t)
 	redistest.Must(t, server.Kill())
 	f.logs.want(t, logFails, 1)
-	a.Nack(errBusy) // not while it is down
+	a.Nack(errBusy) // not while the server is down
 	redistest.Must(t, server.Restart(t.Context()))
 	b.Ack()
 	wantData(t, sub.next(t), "a")
@@ -241,7 +242,7 @@ func TestServerThatIsNotReady(t *testing.T) {
 	f := newFixture(t, server.Client(t, func(o *redis.Options) { o.MaxRetries = -1 }))
 	sub := f.subscribe(t, f.config())
 	admin := server.Admin(t)
-	redistest.Must(t, admin.Do(t.Context(), "replicaof", "127.0.0.1", "1").Err()) // READONLY, or MASTERDOWN
+	redistest.Must(t, admin.Do(t.Context(), "replicaof", "127.0.0.1", "1").Err()) // READONLY or MASTERDOWN
 	f.logs.want(t, logFails, 1)
 	redistest.Must(t, admin.Do(t.Context(), "replicaof", "no", "one").Err())
 	f.add(t, "a")

@@ -9,7 +9,7 @@ import (
 	"github.com/luatx/luatx/message"
 )
 
-// fieldText is the value of a field, "" where there is none.
+// fieldText returns the value of a field, or "" if there is none.
 func fieldText(values map[string]any, name string) string {
 	switch v := values[name].(type) {
 	case nil:
@@ -23,7 +23,7 @@ func fieldText(values map[string]any, name string) string {
 	}
 }
 
-// fieldBytes is the value of a field, nil where there is none.
+// fieldBytes returns the value of a field, or nil if there is none.
 func fieldBytes(values map[string]any, name string) []byte {
 	if _, ok := values[name]; !ok {
 		return nil
@@ -31,7 +31,8 @@ func fieldBytes(values map[string]any, name string) []byte {
 	return []byte(fieldText(values, name))
 }
 
-// fieldsJSON refuses what JSON cannot hold, where the encoder would replace it in silence.
+// fieldsJSON encodes the fields as a JSON object. It returns an error for invalid UTF-8, which the encoder would silently
+// replace.
 func fieldsJSON(values map[string]any) ([]byte, error) {
 	fields := make(map[string]string, len(values))
 	for name := range values {

@@ -19,12 +19,12 @@ const (
 	fieldMetadata    = "metadata"
 )
 
-// watermillName is the metadata in which Watermill's CQRS component keeps the kind of a message.
+// watermillName is the metadata key in which Watermill's CQRS component stores the type of a message.
 const watermillName = "name"
 
-// UnmarshalWatermill makes a message of an entry written by Watermill: the UUID is the id, the payload the data. Metadata
-// become attributes, under their names in small letters with everything but letters and digits left out
-// (correlation_id is correlationid); the type is the metadata type, or else name. Errors wrap message.ErrDecode.
+// UnmarshalWatermill decodes an entry that Watermill wrote. The UUID becomes the id, and the payload the data. Metadata
+// become attributes; their names are changed to lower case and lose everything but letters and digits, so that
+// correlation_id becomes correlationid. The type is the metadata type, or else name. Errors wrap message.ErrDecode.
 func UnmarshalWatermill(id string, values map[string]any) (*message.RawMessage, error) {
 	metadata, err := textMap(fieldBytes(values, fieldMetadata))
 	if err != nil {
@@ -42,7 +42,7 @@ func UnmarshalWatermill(id string, values map[string]any) (*message.RawMessage, 
 	return message.NewRaw(fieldBytes(values, fieldPayload), attrs, nil), nil
 }
 
-// textMap decodes a MessagePack map of texts; nothing at all counts as an empty one.
+// textMap decodes a MessagePack map of texts. Empty data counts as an empty map.
 func textMap(data []byte) (map[string]string, error) {
 	if len(data) == 0 {
 		return nil, nil
@@ -63,9 +63,9 @@ func textMap(data []byte) (map[string]string, error) {
 	return texts, nil
 }
 
-// UnmarshalDapr makes a message of an entry written by Dapr: the field data holds a CloudEvent as JSON, or where the
-// payload is raw, the data as it is. Metadata, a JSON object of texts, become attributes as UnmarshalWatermill says,
-// where the event has none of the name. Errors wrap message.ErrDecode.
+// UnmarshalDapr decodes an entry that Dapr wrote. The field data holds a CloudEvent as JSON, or the data itself if the
+// payload is raw. Metadata, a JSON object of strings, become attributes as in UnmarshalWatermill, unless the event has an
+// attribute of that name. Errors wrap message.ErrDecode.
 func UnmarshalDapr(id string, values map[string]any) (*message.RawMessage, error) {
 	metadata, err := daprMetadata(values)
 	if err != nil {
@@ -86,7 +86,7 @@ func UnmarshalDapr(id string, values map[string]any) (*message.RawMessage, error
 	return msg, nil
 }
 
-// isDapr is true for entries with the fields data and metadata alone, the latter a JSON object of texts.
+// isDapr reports whether an entry has only the fields data and metadata, and metadata is a JSON object of strings.
 func isDapr(values map[string]any) bool {
 	if len(values) != 2 || values[fieldData] == nil || values[fieldMetadata] == nil {
 		return false
@@ -102,7 +102,7 @@ func daprMetadata(values map[string]any) (metadata map[string]string, err error)
 	return metadata, err
 }
 
-// isEvent says whether data is a CloudEvent as JSON.
+// isEvent reports whether data is a CloudEvent as JSON.
 func isEvent(data []byte) bool {
 	var event struct {
 		SpecVersion string `json:"specversion"`
@@ -110,7 +110,8 @@ func isEvent(data []byte) bool {
 	return json.Unmarshal(data, &event) == nil && event.SpecVersion != ""
 }
 
-// spread adds metadata to the attributes that are not there. An exact name goes before one that had to be changed.
+// spread adds metadata to attrs without replacing attributes. A name that is valid as it is has precedence over a changed
+// one.
 func spread(attrs message.Attributes, metadata map[string]string) {
 	names := slices.SortedFunc(maps.Keys(metadata), func(a, b string) int {
 		if exact := isAttributeName(a); exact != isAttributeName(b) {
@@ -132,7 +133,7 @@ func spread(attrs message.Attributes, metadata map[string]string) {
 	}
 }
 
-// attributeName makes of a name one that CloudEvents allows, "" where nothing is left or it is the data's.
+// attributeName changes a name to one that CloudEvents allow. It returns "" if nothing is left, or if the name is reserved.
 func attributeName(name string) string {
 	plain := strings.Map(func(r rune) rune {
 		switch {

@@ -18,7 +18,7 @@ import (
 
 const bindingDoc = "../docs/cloudevents-redis.md"
 
-// octets are a text, or {"base64": …}, or null.
+// octets is a text, {"base64": …} or null.
 type octets []byte
 
 func (o *octets) UnmarshalJSON(text []byte) error {

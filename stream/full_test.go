@@ -11,7 +11,7 @@ import (
 	"github.com/luatx/luatx/message"
 )
 
-// fill puts a server beyond its maxmemory.
+// fill makes a server exceed its maxmemory.
 func fill(t *testing.T, client *redis.Client) {
 	t.Helper()
 	redistest.Must(t, redistest.AsAdmin(t, client).ConfigSet(t.Context(), "maxmemory", "1").Err())

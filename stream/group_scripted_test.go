@@ -18,7 +18,7 @@ import (
 
 var errRefused = errors.New("ERR no")
 
-// subscribed is a Subscriber in a bubble, of the stream s, which a group answers.
+// subscribed is a Subscriber in a bubble. It reads the stream s, and a scripted group replies.
 type subscribed struct {
 	*scripted.Server
 	*stream.Subscriber
@@ -27,8 +27,7 @@ type subscribed struct {
 	stop     context.CancelFunc // ends the subscription, and waits for it
 }
 
-// inBubble runs a test with a subscriber, and ends it. Whether something is read is not what these tests are about: BlockTimeout is
-// long.
+// inBubble runs a test with a subscriber, and ends it. BlockTimeout is long, because these tests do not depend on reads.
 func inBubble(t *testing.T, answers *scripted.Group, cfg stream.SubscriberConfig, test func(t *testing.T, s subscribed)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
@@ -68,7 +67,7 @@ func (s subscribed) next(t *testing.T) *message.RawMessage {
 	return nil
 }
 
-// args are the words of the only call of a command behind its first n.
+// args returns the words after the first n of the only call of a command.
 func (s subscribed) args(t *testing.T, n int, words ...string) []string {
 	t.Helper()
 	heard := s.Heard(words...)
@@ -85,7 +84,7 @@ func TestHowMuchIsReadAtOnce(t *testing.T) {
 		want := strings.Join([]string{
 			"0s xreadgroup group g me count 3 block 7000 streams s >",
 			"7s xreadgroup group g me count 3 block 7000 streams s >",
-			"14s xreadgroup group g me count 3 block 6000 streams s >", // until others are looked at
+			"14s xreadgroup group g me count 3 block 6000 streams s >", // until it is time to claim from others
 			"20s xreadgroup group g me count 3 block 7000 streams s >",
 			"27s xreadgroup group g me count 3 block 7000 streams s >",
 		}, "\n")
@@ -309,7 +308,7 @@ func TestWhatWasNackedIsOffered(t *testing.T) {
 			got = append(got, strings.Join(h.Cmd[5:], " "))
 		}
 		slices.Sort(got)
-		took := s.Heard("hold")[0].At // up to BlockTimeout, of a second
+		took := s.Heard("hold")[0].At // up to BlockTimeout, 1 s
 		want := []string{"0 0 3-0", "40000 0 4-0", fmt.Sprint((50*time.Second + took).Milliseconds(), " 0 1-0"), fmt.Sprint((49900*time.Millisecond + took).Milliseconds(), " 0 2-0")}
 		if slices.Sort(want); !slices.Equal(got, want) {
 			t.Errorf("offered %q after %v, want %q", got, took, want)

@@ -10,13 +10,13 @@ import (
 	"github.com/luatx/luatx/message"
 )
 
-// Gzip is a Codec that compresses. Put it before one that encrypts.
+// Gzip is a Codec that compresses data. List it before a codec that encrypts.
 type Gzip struct {
-	// Level is one of compress/gzip. Defaults to gzip.DefaultCompression.
+	// Level is a compression level of compress/gzip. Defaults to gzip.DefaultCompression.
 	Level int
-	// MinBytes is the least data that is worth it. Defaults to 256 bytes.
+	// MinBytes is the size of the smallest data that Gzip compresses. Defaults to 256 bytes.
 	MinBytes int
-	// MaxBytes is the most that data may decompress to: a small entry must not fill the memory. Defaults to 64 MiB.
+	// MaxBytes bounds the decompressed data, in bytes, so that a small entry cannot fill the memory. Defaults to 64 MiB.
 	MaxBytes int
 }
 

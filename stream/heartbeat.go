@@ -7,13 +7,13 @@ import (
 	"github.com/luatx/luatx/internal/group"
 )
 
-// heartbeat keeps the entries in flight from being claimed, until ctx ends. What another consumer has claimed all the
-// same stays its own.
+// heartbeat keeps other consumers from claiming the entries in flight, until ctx ends. It does not take back entries that
+// another consumer has claimed all the same.
 func (s *subscription) heartbeat(ctx context.Context) {
 	if s.cfg.NoHeartbeat {
 		return
 	}
-	// An entry is beaten between a third and a half of the time after which it may be claimed, and again where that fails.
+	// An entry gets a heartbeat after a third to half of MaxIdleTime, which leaves time for more attempts.
 	tick := time.NewTicker(s.cfg.MaxIdleTime / 6)
 	for {
 		select {
@@ -32,7 +32,7 @@ func (s *subscription) beat(ctx context.Context) {
 	}
 	if err := s.member.Hold(ctx, ids, 0, false); err != nil {
 		s.ledger.unbeaten(ids)
-		if ctx.Err() == nil && !group.IsGone(err) { // the reader makes it again
+		if ctx.Err() == nil && !group.IsGone(err) { // the reader creates the group again
 			s.outage.begins("heartbeat", err)
 		}
 		return

@@ -11,7 +11,7 @@ import (
 	"github.com/luatx/luatx/internal/test/respproxy"
 )
 
-// isBeat finds the script that holds entries, by its arguments.
+// isBeat recognizes the script of heartbeats by its arguments.
 func isBeat(cmd []string) bool {
 	return strings.HasPrefix(strings.ToLower(cmd[0]), "eval") && len(cmd) > 7 && cmd[6] == "0" && cmd[7] == "0"
 }
@@ -82,7 +82,8 @@ func TestHeartbeatTakesNothingBackThatAnotherHasClaimed(t *testing.T) {
 	f.wantPending(t, 1)
 }
 
-// To claim what was trimmed would take it from the group, and its commit would be refused for good.
+// TestHeartbeatKeepsATrimmedEntryPending checks that a heartbeat does not claim a trimmed entry. That would remove it from
+// the group, and its commit would be rejected.
 func TestHeartbeatKeepsATrimmedEntryPending(t *testing.T) {
 	t.Parallel()
 	f, proxy := proxied(t)
@@ -107,7 +108,7 @@ func TestHeartbeatEndsWithTheMessage(t *testing.T) {
 	msg := f.subscribe(t, cfg).next(t)
 	eventually(t, func() bool { return beats(proxy) > 1 }, func() string { return "no beats" })
 	msg.Ack()
-	eventually(t, func() bool { // one may be on its way
+	eventually(t, func() bool { // one may be in flight
 		seen := beats(proxy)
 		looks := proxy.Count("XPENDING")
 		eventually(t, func() bool { return proxy.Count("XPENDING") > looks+10 }, func() string { return "it does not look" })

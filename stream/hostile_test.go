@@ -82,7 +82,8 @@ func (h *hostile) name() string {
 		"content-type", "data", "metadata", "payload", "_watermill_message_uuid", "dead-reason", "dead-packed", "dead-stream", "attributes", "type", "id")
 }
 
-// entry returns names and values: the count of fields is mostly small, sometimes more than Lua can hand to a command.
+// entry returns names and values. The number of fields is mostly small, but sometimes larger than Lua can pass to a
+// command.
 func (h *hostile) entry(i int) []string {
 	n := 1 + h.IntN(8)
 	if i%500 == 7 {

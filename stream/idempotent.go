@@ -20,17 +20,18 @@ import (
 var windowScript = redis.NewScript(lua.Script("window", nil))
 
 const (
-	// idsOfProducer is how many ids of a producer a stream keeps: the most that Redis allows.
+	// idsOfProducer is the number of ids that a stream remembers for each producer: the most that Redis allows.
 	idsOfProducer = 10_000
-	// checkWindows is how long the answer of a server about a stream counts. The stream may be deleted, and the server replaced.
+	// checkWindows is how long the reply of a server about a stream is valid. The stream may be deleted, or the server
+	// replaced.
 	checkWindows = time.Minute
-	// loadScript is how often the script is loaded, while others may flush the scripts.
+	// loadScript is the number of attempts to load the script while others may flush the scripts.
 	loadScript = 3
-	// maxWindows bounds what a Publisher knows of streams.
+	// maxWindows bounds the number of streams that a Publisher remembers.
 	maxWindows = 10_000
 )
 
-// windows knows which streams recognize messages that are written again.
+// windows records which streams recognize messages that are written again.
 type windows struct {
 	mu     sync.Mutex
 	known  map[string]window
@@ -58,7 +59,7 @@ func (w *windows) set(key string, once bool) {
 	w.known[key] = window{time.Now(), once}
 }
 
-// producerOf returns the producer by which a stream recognizes a message; empty if it is to be added in any case.
+// producerOf returns the producer by which a stream recognizes a message, or "" to add the message in any case.
 func (p *Publisher) producerOf(ctx context.Context, msg *message.RawMessage) string {
 	if p.cfg.IdempotencyWindow < 0 {
 		return ""
@@ -69,7 +70,7 @@ func (p *Publisher) producerOf(ctx context.Context, msg *message.RawMessage) str
 	return producer.Of(ctx, msg, p.cfg.IdempotencyWindow)
 }
 
-// XADD key IDMP producer id …
+// The command is XADD key IDMP producer id …
 const (
 	idmpAt  = 2
 	idmpEnd = 5
@@ -79,8 +80,8 @@ func isIdempotent(args []any) bool { return len(args) > idmpEnd && args[idmpAt] 
 
 func withoutIdempotence(args []any) []any { return slices.Delete(args, idmpAt, idmpEnd) }
 
-// settleIdempotence takes IDMP out of the commands whose streams do not offer it. Where the server does not answer, the message
-// has an error and its command is nil: written without IDMP it could be there twice.
+// settleIdempotence removes IDMP from the commands for streams that do not support it. If the server does not reply, the
+// message gets an error and its command becomes nil, because a write without IDMP could add the message twice.
 func (p *Publisher) settleIdempotence(ctx context.Context, adds [][]any, errs []error) {
 	now := time.Now()
 	var unknown []string
@@ -107,7 +108,8 @@ func (p *Publisher) settleIdempotence(ctx context.Context, adds [][]any, errs []
 	}
 }
 
-// openWindows asks about streams, in one pipeline, and sets their windows. It returns the errors of those that it cannot tell.
+// openWindows sets the windows of streams in one pipeline and records which streams support them. It returns the errors of
+// streams for which it does not know.
 func (p *Publisher) openWindows(ctx context.Context, keys []string) map[string]error {
 	if len(keys) == 0 {
 		return nil
@@ -146,13 +148,13 @@ func (p *Publisher) runWindow(ctx context.Context, keys []string) []*redis.Cmd {
 	return cmds
 }
 
-// seconds rounds up: the window is at least as long as it is configured.
+// seconds rounds up, so that the window is at least as long as configured.
 func seconds(d time.Duration) int64 { return int64((d + time.Second - 1) / time.Second) }
 
 func isUnloaded(err error) bool { return group.HasCode(err, "NOSCRIPT") }
 
-// isDenial reports whether a server, or a proxy in front of it, does not load or run the script for this user at all. A server
-// that is out of order replies with another code.
+// isDenial reports whether a server, or a proxy in front of it, does not let this user load or run the script at all.
+// Temporary failures of a server have other codes.
 func isDenial(err error) bool {
 	return isUnloaded(err) || group.HasCode(err, "NOPERM") || group.HasCode(err, "ERR ")
 }
@@ -163,8 +165,8 @@ func (p *Publisher) logDenied(ctx context.Context, key string, err error) {
 	})
 }
 
-// addPlain writes messages without IDMP whose server does not know it after all: a node of a cluster may be replaced by an older
-// one. Such a server has written nothing.
+// addPlain writes messages again without IDMP if their server does not support it after all, because a cluster node may be
+// replaced by an older one. Such a server has written nothing.
 func (p *Publisher) addPlain(ctx context.Context, adds [][]any, cmds []*redis.StringCmd) {
 	again := make([][]any, len(adds))
 	some := false
@@ -186,7 +188,7 @@ func (p *Publisher) addPlain(ctx context.Context, adds [][]any, cmds []*redis.St
 	}
 }
 
-// isUnknownOption recognizes how servers without IDMP reply to it: they take it for the id of the entry.
+// isUnknownOption recognizes the replies of servers without IDMP, which parse it as the id of the entry.
 func isUnknownOption(err error) bool {
 	if err == nil || !group.IsReply(err) {
 		return false

@@ -32,7 +32,7 @@ func (f *fixture) window(t *testing.T) (duration, ids int64) {
 
 const denied = "stream: idempotency window denied; messages may be added twice"
 
-// since86 is a fixture on a server that recognizes entries, or the test is skipped.
+// since86 returns a fixture on a server that recognizes entries, or skips the test.
 func since86(t *testing.T) *fixture {
 	t.Helper()
 	redistest.NeedCommandsOf(t, 8, 6)
@@ -43,7 +43,7 @@ func TestMessageSentAgainIsOneEntryWithinTheWindow(t *testing.T) {
 	t.Parallel()
 	f := since86(t)
 	send(t, f.publisher(t, idempotent), order("1"), order("2"))
-	send(t, f.publisher(t, idempotent), order("2"), order("3")) // another process
+	send(t, f.publisher(t, idempotent), order("2"), order("3")) // like another process
 	if got := f.written(t, f.key); !slices.Equal(got, []string{"1", "2", "3"}) {
 		t.Errorf("the stream has %q", got)
 	}
@@ -72,7 +72,7 @@ func TestMessageSentAgainAfterALostReplyIsOneEntry(t *testing.T) {
 	}
 }
 
-// The streams are on several nodes, each of which has to load the script.
+// The streams are on several nodes, and each of them has to load the script.
 func TestMessagesToManyStreamsOfAClusterSentAgainAreOneEntryEach(t *testing.T) {
 	t.Parallel()
 	redistest.NeedCommandsOf(t, 8, 6)
@@ -128,7 +128,7 @@ func TestWindowIsOnlyWidened(t *testing.T) {
 			t.Errorf("after %v the window is %d s and %d ids, want %d s", step.window, duration, ids, step.want)
 		}
 	}
-	if got := f.written(t, f.key); !slices.Equal(got, []string{"100", "201"}) { // the third one is the second again
+	if got := f.written(t, f.key); !slices.Equal(got, []string{"100", "201"}) { // the third one repeats the second
 		t.Errorf("the stream has %q", got)
 	}
 }
@@ -209,7 +209,7 @@ type replyError string
 func (e replyError) Error() string { return string(e) }
 func (replyError) RedisError()     {}
 
-// replies answers EVALSHA in the place of the server.
+// replies returns replies to EVALSHA instead of the server.
 type replies struct{ window func(*redis.Cmd) }
 
 func (r replies) DialHook(next redis.DialHook) redis.DialHook {

@@ -7,8 +7,8 @@ import (
 	"github.com/luatx/luatx/internal/group"
 )
 
-// giveBack returns to the group what was read and never taken from the channel: as entries that nobody has seen yet,
-// idle for so long that the next one who looks may claim them.
+// giveBack returns entries to the group that were read but never taken from the channel. They count as undelivered, and are
+// idle for so long that the next consumer may claim them.
 func (s *subscription) giveBack() {
 	var ids []string
 	for {
@@ -24,7 +24,8 @@ func (s *subscription) giveBack() {
 	}
 }
 
-// offerNacked returns to the group what was nacked and is not given out here any more: others may claim it when it is due.
+// offerNacked returns nacked entries to the group that this consumer does not deliver any more. Others may claim them when
+// they are due.
 func (s *subscription) offerNacked(entries []*entry) {
 	byIdle := map[time.Duration][]string{}
 	for _, e := range entries {
@@ -37,7 +38,7 @@ func (s *subscription) offerNacked(entries []*entry) {
 	}
 }
 
-// offer says how long entries have been idle; undelivered takes back their last delivery.
+// offer sets the idle time of entries. If undelivered is set, their last delivery does not count.
 func (s *subscription) offer(ids []string, idle time.Duration, undelivered bool) {
 	ctx, cancel := context.WithTimeout(s.detached, finishTimeout)
 	defer cancel()
@@ -46,7 +47,7 @@ func (s *subscription) offer(ids []string, idle time.Duration, undelivered bool)
 	}
 }
 
-// leave removes a consumer whose name will not be used again, unless something is pending for it, or may yet become so.
+// leave removes a consumer whose name is not used again, unless entries are pending for it or may still become so.
 func (s *subscription) leave() {
 	if s.cfg.Consumer != "" || s.doubt.Load() {
 		return
@@ -58,7 +59,7 @@ func (s *subscription) leave() {
 	}
 }
 
-// dismissAfter is how many times as long as an entry a consumer may be idle.
+// dismissAfter is how long a consumer may be idle, as a multiple of the idle time of an entry.
 const dismissAfter = 10
 
 // dismiss removes the consumers of processes that are gone, once nothing is pending for them.

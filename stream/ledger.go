@@ -11,45 +11,45 @@ import (
 // entry is a stream entry that the subscription knows to be pending for its consumer.
 type entry struct {
 	id         string
-	deliveries int64     // as the group counts them
+	deliveries int64     // as counted by the group
 	nacks      int       // in a row
-	first      time.Time // when it was first delivered, as far as is known here
-	read       time.Time // last delivered
-	from       string    // to this consumer
-	beat       time.Time // when it was last new to the group's clock
-	due        time.Time // when a waiting one is given out again, when a shunned one may be claimed
+	first      time.Time // when the entry was first delivered, as far as this consumer knows
+	read       time.Time // when the entry was last delivered
+	from       string    // the consumer of the last delivery
+	beat       time.Time // time of the last heartbeat or delivery
+	due        time.Time // when a waiting entry is delivered again, or a shunned one may be claimed
 	waiting    bool
 	shunned    bool
 
-	grave  string // why it goes to the dead-letter stream instead of being given out
-	graves int    // attempts at that
+	grave  string // reason, if the entry becomes a dead letter instead of being delivered
+	graves int    // attempts to move it to the dead-letter stream
 
 	decoded   int64 // bytes of decoded data, while in flight
-	deferred  int   // how often in a row it had to wait for SubscriberConfig.MaxDecodedBytes
-	uncounted int64 // deliveries at which it had to
+	deferred  int   // number of times in a row that the entry waited for SubscriberConfig.MaxDecodedBytes
+	uncounted int64 // deliveries that ended in such a wait
 }
 
-// ledger keeps the places for messages in flight, and what is known of entries: those in flight, those waiting for
-// redelivery, and those shunned, which stay pending until they may be claimed.
+// ledger manages the places for messages in flight, and the known entries. An entry is in flight, waits for redelivery, or
+// is shunned: it stays pending until it may be claimed.
 //
-// A place is taken before anything is read, by the reader or for a redelivery. Where both want the last place they take
-// turns, so that neither new messages nor failing ones starve the others.
+// The reader takes a place before it reads, and a redelivery takes one too. If both want the last place, they alternate, so
+// that neither new nor failing messages starve the others.
 type ledger struct {
 	max int
 	now func() time.Time
 
 	mu         sync.Mutex
-	taken      int // places
+	taken      int // number of places
 	entries    map[string]*entry
-	queue      []*entry // waiting ones by due
+	queue      []*entry // waiting entries, ordered by due
 	wanted     bool     // the reader waits for a place
 	readerTurn bool
 	closed     bool
 	changed    signal // of the places and turns
-	queued     signal // of the queue: who waits for an entry has nothing to do with those that come and go
+	queued     signal // of the queue only, because its waiters need no wake-up for every place
 }
 
-// signal wakes all that wait for it. It is used under a lock.
+// signal wakes all waiting goroutines. The caller must hold a lock.
 type signal struct{ next chan struct{} }
 
 func (s *signal) notify() {
@@ -70,7 +70,7 @@ func newLedger(places int) *ledger {
 	return &ledger{max: places, now: time.Now, entries: map[string]*entry{}}
 }
 
-// reserve takes up to want places for the reader and waits for the first; none when ctx has ended.
+// reserve takes up to want places for the reader. It waits for the first one, and returns 0 when ctx has ended.
 func (l *ledger) reserve(ctx context.Context, want int) int {
 	for ctx.Err() == nil {
 		n, changed := l.tryReserve(want, true)
@@ -85,7 +85,8 @@ func (l *ledger) reserve(ctx context.Context, want int) int {
 	return 0
 }
 
-// tryReserve takes up to want places for the reader, which says whether it is going to wait where there is none.
+// tryReserve takes up to want places for the reader. If there is none and waits is set, it registers the reader as waiting
+// and returns a channel that is closed when places change.
 func (l *ledger) tryReserve(want int, waits bool) (n int, changed <-chan struct{}) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -103,7 +104,7 @@ func (l *ledger) tryReserve(want int, waits bool) (n int, changed <-chan struct{
 	return n, nil
 }
 
-// release gives back places that were taken and not used.
+// release returns unused places.
 func (l *ledger) release(n int) {
 	if n == 0 {
 		return
@@ -114,7 +115,7 @@ func (l *ledger) release(n int) {
 	l.changed.notify()
 }
 
-// inFlight counts the entries that are given out.
+// inFlight returns the number of entries in flight.
 func (l *ledger) inFlight() (n int64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -137,8 +138,8 @@ func (l *ledger) countDue() int {
 	return n
 }
 
-// takeDue takes a place for each waiting entry that is due, as far as there are places. Where it takes none, changed
-// and wait tell when to ask again; wait is negative where only a change can help.
+// takeDue takes a place for each waiting entry that is due, as far as there are places. If it takes none, it returns when
+// to call it again: after wait, or when changed is closed. If wait is negative, only changed counts.
 func (l *ledger) takeDue() (due []*entry, wait time.Duration, changed <-chan struct{}) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -165,7 +166,7 @@ func (l *ledger) takeDue() (due []*entry, wait time.Duration, changed <-chan str
 	return due, 0, nil
 }
 
-// untilDue is the time until the next redelivery, at most limit.
+// untilDue returns the time until the next redelivery, at most limit.
 func (l *ledger) untilDue(limit time.Duration) time.Duration {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -175,7 +176,8 @@ func (l *ledger) untilDue(limit time.Duration) time.Duration {
 	return min(limit, l.queue[0].due.Sub(l.now()))
 }
 
-// hold notes that an entry is in flight, on a place taken before; false where it is in flight or waiting already.
+// hold records that an entry is in flight. The caller has taken a place for it. It returns false if the entry is already in
+// flight or waiting.
 func (l *ledger) hold(id string) (*entry, bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -188,7 +190,7 @@ func (l *ledger) hold(id string) (*entry, bool) {
 	return e, true
 }
 
-// delivered notes that an entry in flight was delivered to this consumer just now.
+// delivered records that an entry in flight was delivered to this consumer now.
 func (l *ledger) delivered(e *entry, consumer string, deliveries int64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -197,7 +199,7 @@ func (l *ledger) delivered(e *entry, consumer string, deliveries int64) {
 	e.from, e.read, e.beat = consumer, now, now
 }
 
-// toBeat returns the entries in flight that the group has not heard of for d, and takes it that it is about to.
+// toBeat returns the entries in flight without a heartbeat for d, and records a heartbeat for them.
 func (l *ledger) toBeat(d time.Duration) (ids []string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -211,7 +213,7 @@ func (l *ledger) toBeat(d time.Duration) (ids []string) {
 	return ids
 }
 
-// unbeaten takes back what toBeat took for granted.
+// unbeaten undoes toBeat after a heartbeat has failed.
 func (l *ledger) unbeaten(ids []string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -222,7 +224,7 @@ func (l *ledger) unbeaten(ids []string) {
 	}
 }
 
-// forget drops an entry in flight and frees its place. It reports whether it was the last place of a closed ledger.
+// forget drops an entry in flight and releases its place. It reports whether that was the last place of a closed ledger.
 func (l *ledger) forget(e *entry) (last bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -230,8 +232,8 @@ func (l *ledger) forget(e *entry) (last bool) {
 	return l.free()
 }
 
-// postpone makes an entry in flight wait for redelivery and frees its place. A closed ledger drops it and reports that it
-// is over.
+// postpone makes an entry in flight wait for redelivery and releases its place. If the ledger is closed, postpone drops the
+// entry and sets over.
 func (l *ledger) postpone(e *entry, delay time.Duration) (last, over bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -252,7 +254,7 @@ func (l *ledger) postpone(e *entry, delay time.Duration) (last, over bool) {
 	return l.free(), false
 }
 
-// shun frees the place of an entry in flight and leaves it alone for d.
+// shun releases the place of an entry in flight, and excludes the entry from claims for d.
 func (l *ledger) shun(e *entry, d time.Duration) (last bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -266,7 +268,7 @@ func (l *ledger) free() (last bool) {
 	return l.closed && l.taken == 0
 }
 
-// known returns the entries that are in flight, waiting or shunned, and lets go of those shunned long enough.
+// known returns the entries that are in flight, waiting or shunned. It drops shunned entries whose time is over.
 func (l *ledger) known() map[string]bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -279,7 +281,7 @@ func (l *ledger) known() map[string]bool {
 	return ids
 }
 
-// close ends redelivery, and returns what was waiting for it; what is in flight stays. It reports whether there is nothing.
+// close ends redelivery and returns the waiting entries. Entries in flight stay. It reports whether there are none.
 func (l *ledger) close() (waiting []*entry, empty bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -105,7 +105,7 @@ func TestLedgerTakesTurns(t *testing.T) {
 		}
 		l.postpone(inFlight(t, l, "nacked")[0], 0)
 		for range 3 {
-			reader(0) // it waits, and what is due goes first
+			reader(0) // it waits, and due entries go first
 			redelivery(1)
 			redelivery(0) // not twice while the reader waits
 			reader(1)
@@ -119,7 +119,7 @@ func TestLedgerTakesTurns(t *testing.T) {
 func TestLedgerSharesPlaces(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		for _, c := range []struct{ max, due, want, gets int }{ // where it is the reader's turn
+		for _, c := range []struct{ max, due, want, gets int }{ // if it is the reader's turn
 			{5, 0, 2, 2}, {5, 0, 9, 5}, {5, 2, 9, 3}, {5, 2, 2, 2}, {5, 5, 9, 1}, {3, 5, 9, 1}, {1, 1, 1, 1},
 		} {
 			l := newLedger(c.max)
@@ -154,7 +154,7 @@ func TestLedgerSaysHowLongToWait(t *testing.T) {
 		}
 		es := inFlight(t, l, "a", "b")
 		l.postpone(es[0], time.Second)
-		l.postpone(es[1], time.Second) // and behind it
+		l.postpone(es[1], time.Second) // after the first
 		if got := l.untilDue(time.Millisecond); got != time.Millisecond {
 			t.Errorf("due in %v, at most a millisecond was asked for", got)
 		}
@@ -250,7 +250,7 @@ func TestReserveEndsWithItsContext(t *testing.T) {
 	})
 }
 
-// replyError is an error that a server answers.
+// replyError is an error that a server returns.
 type replyError string
 
 func (e replyError) Error() string { return string(e) }

@@ -20,8 +20,8 @@ import (
 	"github.com/luatx/luatx/stream"
 )
 
-// envChild makes the test process a consumer that takes messages and never settles one: its value is address, stream
-// and group.
+// envChild makes the test process a consumer that receives messages and never settles one. Its value is address, stream and
+// group.
 const envChild = "LUATX_STREAM_TEST_CHILD"
 
 func TestMain(m *testing.M) {
@@ -38,7 +38,7 @@ func TestMain(m *testing.M) {
 
 const patience = time.Minute
 
-// fixture is a stream of a test's own.
+// fixture is a stream for one test.
 type fixture struct {
 	client redis.UniversalClient
 	key    string
@@ -55,7 +55,7 @@ func shared(t *testing.T) *fixture {
 	return newFixture(t, redistest.Shared(t).Client(t))
 }
 
-// config is quick; tests lengthen what must not happen in them.
+// config returns a config with short times. Tests lengthen those of operations that must not happen.
 func (f *fixture) config() stream.SubscriberConfig {
 	return stream.SubscriberConfig{
 		Stream: f.key, Group: "shop", BlockTimeout: 20 * time.Millisecond, ClaimInterval: 20 * time.Millisecond,
@@ -153,7 +153,7 @@ func (f *fixture) wantPending(t *testing.T, want int) {
 	})
 }
 
-// proxied is a fixture of the shared server, whose client goes through a proxy.
+// proxied returns a fixture of the shared server whose client goes through a proxy.
 func proxied(t *testing.T, change ...func(*redis.Options)) (*fixture, *respproxy.Proxy) {
 	t.Helper()
 	proxy := redistest.Proxy(t, redistest.Shared(t).Addr())

@@ -28,7 +28,7 @@ func TestNackedComesAgainOnAQuietStream(t *testing.T) {
 			msg = sub.next(t)
 			wantData(t, msg, "a")
 		}
-		// With one place the reader cannot wait while the message is out; with more it does, and must not be in the way.
+		// With one place the reader cannot wait during the delivery. With more places it does, and must not delay the redelivery.
 		if took := time.Since(begun); took > cfg.BlockTimeout/2 {
 			t.Errorf("%d places: five redeliveries took %v", places, took)
 		}
@@ -37,7 +37,7 @@ func TestNackedComesAgainOnAQuietStream(t *testing.T) {
 		if got := sub.Stats().Redelivered; got != 5 {
 			t.Errorf("%d redelivered, want 5", got)
 		}
-		f.add(t, "end") // so that the reader does not wait any longer
+		f.add(t, "end") // so that the reader stops waiting
 		sub.next(t).Ack()
 		sub.cancel()
 		f.add(t, "wake")
@@ -55,7 +55,7 @@ func TestNackedComesNoSoonerThanItAsks(t *testing.T) {
 	b.Nack(message.RetryAfter(errBusy, 0))
 	wantData(t, sub.next(t), "b")
 	f.add(t, "c")
-	wantData(t, sub.next(t), "c") // nobody waits for a
+	wantData(t, sub.next(t), "c") // a does not hold up c
 	wantData(t, sub.next(t), "a")
 	if took := time.Since(begun); took < 300*time.Millisecond {
 		t.Errorf("came again after %v, want 300 ms at least", took)
@@ -186,7 +186,7 @@ func TestMalformedEntryDoesNotHarmItsBatch(t *testing.T) {
 			}
 			for range 6 {
 				f.add(t, "c")
-				sub.next(t).Ack() // its place is free
+				sub.next(t).Ack() // its place is released
 			}
 		})
 	}

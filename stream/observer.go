@@ -8,21 +8,21 @@ import (
 	"github.com/luatx/luatx/message"
 )
 
-// Observer is told what becomes of entries, for metrics and traces. A function that is nil is not called, and costs
-// nothing. What is only to be counted a Subscriber counts by itself: see Stats.
+// Observer receives notifications of deliveries, settlements and dead letters, for metrics and traces. The Subscriber does
+// not call functions that are nil. It counts events by itself; see Stats.
 //
-// The functions run where it happens, outside of locks: Delivered in the goroutine that reads, Settled in the one that
-// settles. A slow one holds that up. They are called by several goroutines at once. A panic ends in the log.
+// The functions hold no lock. Delivered runs in the goroutine that reads, and Settled in the one that settles, so a slow
+// function delays them. Several goroutines call the functions at once. A panic is logged.
 type Observer struct {
-	// Delivered is told of each message that is given out.
+	// Delivered is called for each message that is delivered.
 	Delivered func(context.Context, Delivered)
-	// Settled is told of each message that was given out and is settled.
+	// Settled is called for each delivered message that is settled.
 	Settled func(context.Context, Settled)
-	// DeadLettered is told of each entry that went to the dead-letter stream.
+	// DeadLettered is called for each entry that is moved to the dead-letter stream.
 	DeadLettered func(context.Context, DeadLettered)
 }
 
-// And returns an Observer that tells o and then other.
+// And returns an Observer that notifies o and then other.
 func (o Observer) And(other Observer) Observer {
 	return Observer{
 		Delivered:    observe.Both(o.Delivered, other.Delivered),
@@ -31,28 +31,29 @@ func (o Observer) And(other Observer) Observer {
 	}
 }
 
-// Delivered is a message that is given out.
+// Delivered is a message that was delivered.
 type Delivered struct {
 	Source message.Source
-	// Deliveries counts them, from 1, as the group does.
+	// Deliveries is the number of deliveries counted by the group, from 1.
 	Deliveries int64
-	// ClaimedFrom is the consumer that it was claimed from; empty where it was not, or that is not known.
+	// ClaimedFrom is the consumer from which the message was claimed. It is empty if the message was not claimed or the
+	// consumer is unknown.
 	ClaimedFrom string
 }
 
-// Settled is a message that is settled.
+// Settled is a message that was settled.
 type Settled struct {
 	Source     message.Source
 	Deliveries int64
-	// Duration is how long ago it was given out, the wait for a worker included.
+	// Duration is the time since the delivery, including the wait for a worker.
 	Duration time.Duration
-	// Err is what it was nacked with; nil: acknowledged, or released.
+	// Err is the error of the nack, or nil if the message was acknowledged or released.
 	Err error
-	// Released says that it was another consumer's by then.
+	// Released reports that another consumer had claimed the message meanwhile.
 	Released bool
 }
 
-// DeadLettered is an entry that went to the dead-letter stream.
+// DeadLettered is an entry that was moved to the dead-letter stream.
 type DeadLettered struct {
 	Source     message.Source
 	Deliveries int64
@@ -63,7 +64,7 @@ func (s *subscription) source(e *entry) message.Source {
 	return message.Source{Stream: s.cfg.Stream, Group: s.cfg.Group, Consumer: s.member.Consumer, Entry: e.id}
 }
 
-// given counts a message that is given out, and tells of it.
+// given counts a message that is delivered, and notifies the observer.
 func (s *subscription) given(e *entry, claimedFrom string) {
 	s.counts.delivered.Add(1)
 	if s.cfg.Observer.Delivered == nil {
@@ -75,7 +76,7 @@ func (s *subscription) given(e *entry, claimedFrom string) {
 	observe.Tell(s.detached, s.cfg.Logger, s.cfg.Observer.Delivered, Delivered{s.source(e), e.deliveries, claimedFrom})
 }
 
-// tellSettled tells of a message that is settled, before others may have its entry.
+// tellSettled notifies the observer of a settled message before another consumer may get its entry.
 func (s *subscription) tellSettled(e *entry, nacked error, released bool) {
 	if s.cfg.Observer.Settled == nil {
 		return

@@ -17,7 +17,7 @@ import (
 	"github.com/luatx/luatx/stream"
 )
 
-// told keeps what an Observer was told.
+// told records the notifications of an Observer.
 type told struct {
 	mu        sync.Mutex
 	delivered []stream.Delivered

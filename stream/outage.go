@@ -8,18 +8,18 @@ import (
 	"github.com/luatx/luatx/internal/group"
 )
 
-// outage logs when something begins to fail and when it works again, and nothing in between. While the server cannot be
-// reached, or is not ready, everything fails for that one reason, which is logged once.
+// outage logs when an operation begins to fail and when it works again, and nothing in between. While the server cannot be
+// reached or is not ready, every operation fails for the same reason, which is logged once.
 type outage struct {
 	log *slog.Logger
 
 	mu      sync.Mutex
-	failing map[string]map[string]bool // by cause, an operation or notReady: the operations that failed for it
+	failing map[string]map[string]bool // the failed operations by cause, which is an operation or notReady
 }
 
 const notReady = ""
 
-// notReadyCodes begin the replies of a server, or a cluster, that will be well again by itself.
+// notReadyCodes are the prefixes of replies of a server or cluster that recovers by itself.
 var notReadyCodes = []string{"LOADING", "READONLY", "CLUSTERDOWN", "MASTERDOWN", "TRYAGAIN", "BUSY ", "NOREPLICAS", "UNBLOCKED"}
 
 func isNotReady(err error) bool {
@@ -31,7 +31,7 @@ func isNotReady(err error) bool {
 			return true
 		}
 	}
-	return strings.Contains(err.Error(), " -READONLY ") // before 7.0, of a script's first write
+	return strings.Contains(err.Error(), " -READONLY ") // before Redis 7.0, for the first write of a script
 }
 
 func (o *outage) begins(op string, err error) {

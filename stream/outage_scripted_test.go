@@ -15,7 +15,7 @@ import (
 	"github.com/luatx/luatx/stream"
 )
 
-// pauses are between the first, the second and the third of three attempts, again and again.
+// pauses returns the pauses between the first, second and third of every three attempts.
 func pauses(at []time.Duration) (first, second []time.Duration) {
 	for i := 0; i+2 < len(at); i += 3 {
 		first, second = append(first, at[i+1]-at[i]), append(second, at[i+2]-at[i+1])
@@ -23,8 +23,8 @@ func pauses(at []time.Duration) (first, second []time.Duration) {
 	return first, second
 }
 
-// wantPauses checks pauses that are chosen by chance: between 10 ms and a bound that many of them come near. To what waits for
-// a redelivery as well the bound adds the 10 ms of the shortest read that waits for one.
+// wantPauses checks random pauses. They must be between 10 ms and a bound, and many must be near the bound. If they also
+// wait for a redelivery, the bound includes the 10 ms of the shortest read.
 func wantPauses(t *testing.T, got []time.Duration, most time.Duration) {
 	t.Helper()
 	least, longest := slices.Min(got), slices.Max(got)
@@ -33,7 +33,7 @@ func wantPauses(t *testing.T, got []time.Duration, most time.Duration) {
 	}
 }
 
-// failTwice is two errors, and then the usual answer, again and again.
+// failTwice returns two errors and then the usual reply, repeatedly.
 func failTwice() func([]string) any {
 	n := 0
 	return func([]string) any {
@@ -114,7 +114,7 @@ func TestOwnEntriesThatAreAnothersLeaveTheirPlaces(t *testing.T) {
 	})
 }
 
-// TestTakeoverWhoseReplyWasLost: its entries are this consumer's by then.
+// TestTakeoverWhoseReplyWasLost checks entries that a takeover with a lost reply has assigned to this consumer.
 func TestTakeoverWhoseReplyWasLost(t *testing.T) {
 	t.Parallel()
 	for failure, leaves := range map[error]bool{scripted.ErrCut: false, errRefused: true} {
@@ -147,7 +147,7 @@ func TestIdleEntriesOnTheSecondPage(t *testing.T) {
 	})
 }
 
-// TestWhatADeadLetterSaysOfTheTimeBefore holds that the first delivery is the one before the process began.
+// TestWhatADeadLetterSaysOfTheTimeBefore checks that the first delivery is the one before the process began.
 func TestWhatADeadLetterSaysOfTheTimeBefore(t *testing.T) {
 	t.Parallel()
 	answers := &scripted.Group{Own: []any{scripted.Pending("1-0", 8*time.Second, 1)}}
@@ -223,7 +223,7 @@ func TestSubscribeAgain(t *testing.T) {
 		}
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
-		for try := range 3 { // where to start, then the group
+		for try := range 3 { // first the start position, then the group
 			messages, err := sub.Subscribe(ctx)
 			if (err == nil) != (try == 2) || err != nil && err.Error() == errRefused.Error() {
 				t.Errorf("try %d: error is %v", try, err)

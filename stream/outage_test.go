@@ -16,8 +16,8 @@ import (
 	"github.com/luatx/luatx/internal/sleep"
 )
 
-// fakeServer stands in front of the network, so that minutes pass in no time: it has one new entry to read whenever
-// it is told so, and answers everything with err where that is set.
+// fakeServer replaces the network, so that minutes pass in no time. It has one new entry to read whenever the test adds
+// one. It returns err for every command if that is set.
 type fakeServer struct {
 	mu       sync.Mutex
 	err      error
@@ -133,7 +133,7 @@ func TestMinutesOfOutage(t *testing.T) {
 				if server.attempts < 100 || server.attempts > 3000 {
 					t.Errorf("%d attempts in ten minutes", server.attempts)
 				}
-				// Once for reading; what has an error of its own, once for each operation.
+				// Once for reading, and once for each operation with an error of its own.
 				if n := strings.Count(log.String(), "fails and goes on trying"); n < 1 || n > 4 {
 					t.Errorf("the outage was logged %d times:\n%s", n, log.String())
 				}

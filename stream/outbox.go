@@ -10,14 +10,15 @@ import (
 	"github.com/luatx/luatx/message"
 )
 
-// OutboxGroup is the consumer group of an outbox subscriber that names none.
+// OutboxGroup is the default consumer group of an outbox subscriber.
 const OutboxGroup = "outbox-forwarder"
 
-// NewOutboxSubscriber makes a Subscriber of an outbox stream, whose messages are to be published elsewhere: ack each
-// one when it has been, and nack it otherwise, as Publisher.Publish does. An Engine between the two needs AckForward:
-// under AckOnSuccess Engine.Run returns a *message.WiringError. Group defaults to OutboxGroup and Unmarshal to
-// UnmarshalOutbox. Entries that were published stay in the stream, unless DeleteAcked is set, or TrimAcked where other
-// groups read it as well.
+// NewOutboxSubscriber returns a Subscriber of an outbox stream, whose messages are to be published elsewhere. Ack a message
+// when it has been published and nack it otherwise, as Publisher.Publish does. An Engine in between needs AckForward: under
+// AckOnSuccess, Engine.Run returns a *message.WiringError. Group defaults to OutboxGroup and Unmarshal to UnmarshalOutbox.
+// Published entries stay in the stream unless DeleteAcked is set, or TrimAcked if other groups read the stream too.
+//
+// NewOutboxSubscriber does no I/O. It returns an error if client is nil or cfg is invalid.
 func NewOutboxSubscriber(client redis.UniversalClient, cfg SubscriberConfig) (*Subscriber, error) {
 	cfg.Group = cmp.Or(cfg.Group, OutboxGroup)
 	if cfg.Unmarshal == nil {
@@ -31,12 +32,13 @@ func NewOutboxSubscriber(client redis.UniversalClient, cfg SubscriberConfig) (*S
 	return s, nil
 }
 
-// Forwards reports whether the Subscriber reads an outbox, so that an ack of a message says that it has been published:
-// whether NewOutboxSubscriber made it. See message.Engine.AddSubscriber.
+// Forwards reports whether NewOutboxSubscriber made the Subscriber, so that acking a message means that it has been
+// published. See message.Engine.AddSubscriber.
 func (s *Subscriber) Forwards() bool { return s.outbox }
 
-// UnmarshalOutbox makes a message of an outbox entry: the field attributes is a JSON object or a MessagePack map of all
-// attributes, data the encoded data; type, source and destination count where attributes lacks them. Errors wrap message.ErrDecode.
+// UnmarshalOutbox decodes an outbox entry. The field attributes is a JSON object or a MessagePack map of all attributes,
+// and data the encoded data. The fields type, source and destination count if attributes lacks them. Errors wrap
+// message.ErrDecode.
 func UnmarshalOutbox(id string, values map[string]any) (*message.RawMessage, error) {
 	msg, err := outboxentry.Decode(values)
 	if err != nil {

@@ -16,8 +16,8 @@ import (
 	"github.com/luatx/luatx/message"
 )
 
-// PartitionKeys returns the streams that a partitioned stream is made of: one for each tag of the keyspace, in order;
-// none where the keyspace has no partitions (luatx.OwnTags).
+// PartitionKeys returns the keys of the streams that make up a partitioned stream: one for each tag of the keyspace, in
+// order. It returns none if the keyspace has no partitions (luatx.OwnTags).
 func PartitionKeys(keyspace luatx.Keyspace, stream string) []string {
 	keys := keyspace.Tags()
 	for i, tag := range keys {
@@ -26,7 +26,7 @@ func PartitionKeys(keyspace luatx.Keyspace, stream string) []string {
 	return keys
 }
 
-// checkPartitions says why a keyspace cannot hold a partitioned stream.
+// checkPartitions returns an error if a keyspace cannot hold a partitioned stream.
 func checkPartitions(keyspace luatx.Keyspace, stream string) error {
 	tags := keyspace.Tags()
 	switch {
@@ -41,14 +41,15 @@ func checkPartitions(keyspace luatx.Keyspace, stream string) error {
 	return nil
 }
 
-// bySubject is the aggregate of a message where nobody says otherwise, as it is luatx.Config's.
+// bySubject is the default aggregate of a message, the same as that of luatx.Config.
 func bySubject(msg *message.RawMessage) (string, error) { return msg.Subject(), nil }
 
-// NewPartitionedPublisher makes a Publisher that writes each message to the partition of its aggregate: of the streams
-// PartitionKeys(keyspace, cfg.Stream), the one that shares the aggregate's tag, and so the slot of its keys. The keyspace
-// is that of the Transactor. A message without an aggregate is refused.
+// NewPartitionedPublisher returns a Publisher that writes each message to the partition of its aggregate. That is the
+// stream of PartitionKeys(keyspace, cfg.Stream) that shares the aggregate's tag, and so the slot of the aggregate's keys.
+// Use the keyspace of the Transactor. A message without an aggregate fails with a permanent error. NewPartitionedPublisher
+// returns an error if cfg is invalid or the keyspace has no partitions.
 //
-// Messages of an aggregate keep their order where they are sent one after the other, or in one call of Send.
+// Messages of an aggregate keep their order if they are sent one after another, or in one call of Send.
 func NewPartitionedPublisher(client redis.UniversalClient, keyspace luatx.Keyspace, cfg PublisherConfig) (*Publisher, error) {
 	if err := checkPartitions(keyspace, cfg.Stream); err != nil {
 		return nil, err
@@ -78,19 +79,19 @@ func NewPartitionedPublisher(client redis.UniversalClient, keyspace luatx.Keyspa
 	return NewPublisher(client, cfg)
 }
 
-// PartitionedConfig says what a PartitionedSubscriber reads, and how. Stream and Group are required.
+// PartitionedConfig configures a PartitionedSubscriber. Stream and Group are required.
 type PartitionedConfig struct {
-	// SubscriberConfig is that of every partition. Stream names the partitioned stream, not a key; BatchSize is how many
-	// entries of a partition are read at once; MaxDeliveries is what lets a partition go on behind an entry that cannot
-	// be handled, each with a dead-letter stream of its own: DeadLetterKey of its key. With NoHeartbeat a partition of
-	// which a message was not settled for MaxIdleTime goes to another member. Consumer, MaxInFlight, ClaimInterval,
-	// DeadLetter and TrimAcked stay empty.
+	// SubscriberConfig applies to every partition. Stream is the name of the partitioned stream, not a key. BatchSize is the
+	// number of entries of a partition per read. MaxDeliveries lets a partition continue after an entry that cannot be
+	// processed; the dead-letter stream of a partition is the DeadLetterKey of its key. With NoHeartbeat, a partition goes to
+	// another member if one of its messages is not settled for MaxIdleTime. Leave Consumer, MaxInFlight, ClaimInterval,
+	// DeadLetter and TrimAcked empty.
 	SubscriberConfig
-	// Aggregate names what a message is about: Consume handles messages of different aggregates at once, and those of
-	// one after each other. Defaults to the subject, as luatx.Config.Aggregate.
+	// Aggregate returns the aggregate of a message. Consume handles messages of different aggregates concurrently, and those
+	// of one aggregate one after another. Defaults to the subject, as luatx.Config.Aggregate.
 	Aggregate func(*message.RawMessage) (string, error)
-	// Lease is for how long a partition belongs to a member of which nothing is heard: after a crash others go on after
-	// Lease and a third at most. At least 30 ms. Every member should have the same. Defaults to 10 s.
+	// Lease is how long a partition stays with a member that sends no heartbeat. After a crash, other members continue within
+	// Lease and a third of it. Every member should use the same value. Defaults to 10 s; at least 30 ms.
 	Lease time.Duration
 }
 
@@ -114,28 +115,30 @@ func (c PartitionedConfig) validate() error {
 }
 
 // PartitionedSubscriber reads a partitioned stream as a member of a group. The members share the partitions evenly, by
-// leases: each partition is read by one of them at a time, in order.
+// leases. Only one member reads a partition at a time, in order.
 //
-// Nothing of a partition is given out before what was given out of it is settled, and a nacked message is given out
-// again before anything behind it. Where it fails for ever its partition stands still, unless MaxDeliveries is set. A
-// member that takes a partition over begins with what its predecessor left unsettled. A predecessor that stalled, and
-// wakes up, reads nothing more, and its commits are fenced (luatx.Middleware); what it does in other ways counts as a
-// second delivery.
+// A partition delivers nothing before its earlier deliveries are settled, and it delivers a nacked message again before
+// anything behind it. A message that always fails therefore stops its partition, unless MaxDeliveries is set. A member that
+// takes over a partition begins with the messages that its predecessor left unsettled. A predecessor that stalled and
+// resumes reads nothing more, and its commits are fenced (luatx.Middleware). Its other effects count as a second delivery.
 type PartitionedSubscriber struct {
-	client redis.UniversalClient
-	cfg    PartitionedConfig
-	subs   []*Subscriber // one a partition
-	void   []string      // by partition
-	leases []string
+	client   redis.UniversalClient
+	keyspace luatx.Keyspace
+	cfg      PartitionedConfig
+	subs     []*Subscriber // one a partition
+	tags     []string      // by partition
+	void     []string
+	leases   []string
 	// members is the key of the list of members; it lives in the slot of the first partition.
 	members string
-	waits   chan struct{} // a place for every read that may block at a time
+	waits   chan struct{} // a place for each read that may block at the same time
 	active  atomic.Bool
 	holding atomic.Int64
 }
 
-// NewPartitionedSubscriber makes a PartitionedSubscriber of the streams PartitionKeys(keyspace, cfg.Stream). It does no
-// I/O and never closes the client. The keyspace is that of the Transactor. The error says what is wrong with cfg.
+// NewPartitionedSubscriber returns a PartitionedSubscriber of the streams PartitionKeys(keyspace, cfg.Stream). Use the
+// keyspace of the Transactor. It does no I/O and never closes the client. It returns an error if client is nil, cfg is
+// invalid or the keyspace has no partitions.
 func NewPartitionedSubscriber(client redis.UniversalClient, keyspace luatx.Keyspace, cfg PartitionedConfig) (*PartitionedSubscriber, error) {
 	if err := checkPartitions(keyspace, cfg.Stream); err != nil {
 		return nil, err
@@ -144,7 +147,7 @@ func NewPartitionedSubscriber(client redis.UniversalClient, keyspace luatx.Keysp
 	if err := cfg.validate(); err != nil {
 		return nil, err
 	}
-	s := &PartitionedSubscriber{client: client, cfg: cfg, waits: make(chan struct{}, blockingReads(client))}
+	s := &PartitionedSubscriber{client: client, keyspace: keyspace, cfg: cfg, waits: make(chan struct{}, blockingReads(client))}
 	for _, tag := range keyspace.Tags() {
 		own := cfg.SubscriberConfig
 		own.Stream = keyspace.TagKey(tag, cfg.Stream)
@@ -153,6 +156,7 @@ func NewPartitionedSubscriber(client redis.UniversalClient, keyspace luatx.Keysp
 			return nil, err
 		}
 		key := func(part string) string { return keyspace.TagKey(tag, cfg.Stream, cfg.Group, part) }
+		s.tags = append(s.tags, tag)
 		s.subs, s.void, s.leases = append(s.subs, sub), append(s.void, key("void")), append(s.leases, key("lease"))
 		s.members = cmp.Or(s.members, key("members"))
 	}
@@ -161,7 +165,7 @@ func NewPartitionedSubscriber(client redis.UniversalClient, keyspace luatx.Keysp
 	return s, nil
 }
 
-// blockingReads is how many connections may wait for new entries: half of the client's.
+// blockingReads returns the number of connections that may wait for new entries: half of the client's.
 func blockingReads(client redis.UniversalClient) int {
 	size := 0
 	switch c := client.(type) {
@@ -173,11 +177,11 @@ func blockingReads(client redis.UniversalClient) int {
 	return max(size/2, 1)
 }
 
-// Subscribe joins the group and gives out messages until ctx ends, one at a time of each partition that it holds: the
-// next one of a partition when the one before is settled. Groups and streams are made where they do not exist.
+// Subscribe joins the group and delivers messages until ctx ends. Of each partition that the member holds, it delivers one
+// message at a time, the next when the previous is settled. It creates groups and streams that do not exist.
 //
-// The channel is closed when ctx has ended, what was taken from it is settled, for which there is ShutdownTimeout, and
-// the leases are given back. The error is that of joining, or ErrSubscribed while an earlier subscription has not ended.
+// When ctx has ended, Subscribe waits up to ShutdownTimeout until the received messages are settled, releases the leases
+// and closes the channel. It returns an error if it cannot join, or ErrSubscribed if an earlier subscription has not ended.
 func (s *PartitionedSubscriber) Subscribe(ctx context.Context) (<-chan *message.RawMessage, error) {
 	out := make(chan *message.RawMessage)
 	m, err := s.join(ctx, s.subs[0].processes(), 1, func(ctx context.Context, p *partition, run []*item) { p.offer(ctx, out, run) })
@@ -191,13 +195,17 @@ func (s *PartitionedSubscriber) Subscribe(ctx context.Context) (<-chan *message.
 	return out, nil
 }
 
+// Ordered returns nil, because every message has a message.Position: Source is the partitioned stream, Partition the tag.
+func (s *PartitionedSubscriber) Ordered() error { return nil }
+
 // Consume joins the group, runs the Processor on messages and commits what their handlers recorded together, as
-// Subscriber.Consume does, for each partition by itself: messages that follow one another and are about different
-// aggregates are handled at once and share a script, and nothing behind them begins before they are settled. What a
-// handler reads is what the messages before it, of the same aggregate, have left.
+// Subscriber.Consume does, but separately for each partition. It handles consecutive messages of different aggregates
+// concurrently in one script. Later messages wait until these are settled. A handler reads the effects of all earlier
+// messages of the same aggregate.
 //
-// It returns when ctx has ended, what was in flight is settled, for which handlers get ShutdownTimeout before their contexts end,
-// and the leases are given back. The error is that of the Processor's Check or of joining, or ErrSubscribed.
+// Consume returns nil when ctx has ended, the messages in flight are settled and the leases are released. Handlers may
+// continue for ShutdownTimeout; then their contexts end. Consume returns an error if the Processor's Check fails or it
+// cannot join, or ErrSubscribed.
 func (s *PartitionedSubscriber) Consume(ctx context.Context, t *luatx.Transactor, process Processor) error {
 	if err := checkConsume(t, process); err != nil {
 		return err
@@ -212,9 +220,9 @@ func (s *PartitionedSubscriber) Consume(ctx context.Context, t *luatx.Transactor
 
 // PartitionedStats counts what a PartitionedSubscriber has done since it was made.
 type PartitionedStats struct {
-	// SubscriberStats is the sum over the partitions; Redelivered counts what was nacked or taken over.
+	// SubscriberStats is the sum over the partitions. Redelivered counts deliveries after a nack or a takeover.
 	SubscriberStats
-	// Holding is how many partitions it holds now.
+	// Holding is the number of partitions that the member holds now.
 	Holding int
 }
 

@@ -26,7 +26,7 @@ import (
 	"github.com/luatx/luatx/message"
 )
 
-// crew is some members in processes of their own, of which one after the other dies.
+// crew is a number of members in processes of their own, which are killed one after another.
 type crew struct {
 	t        *testing.T
 	p        *parted
@@ -37,7 +37,7 @@ type crew struct {
 
 func newCrew(t *testing.T, p *parted, partitions, size int, lease time.Duration, addrs []string) *crew {
 	t.Helper()
-	c := &crew{t: t, p: p, env: fmt.Sprintf("%s=%s %d %s %s", envMember, p.ns, partitions, lease, strings.Join(addrs, " "))}
+	c := &crew{t: t, p: p, env: fmt.Sprintf("%s=%s %d %s %t %s", envMember, p.ns, partitions, lease, p.positions, strings.Join(addrs, " "))}
 	for range size {
 		c.children = append(c.children, c.start())
 	}
@@ -64,7 +64,7 @@ func end(child *exec.Cmd) {
 	_ = child.Wait() // killed
 }
 
-// killOne kills a member in the midst of its work and puts another in its place.
+// killOne kills a member while it works and starts another.
 func (c *crew) killOne(ctx context.Context) {
 	i := rand.N(len(c.children))
 	end(c.children[i])
@@ -80,7 +80,7 @@ func (c *crew) killOne(ctx context.Context) {
 	c.children[i] = c.start()
 }
 
-// stall stops a member, which returns to life when the function returned is called.
+// stall stops a member, which resumes when the returned function is called.
 func (c *crew) stall() (wake func()) {
 	child := c.children[rand.N(len(c.children))]
 	redistest.Must(c.t, child.Process.Signal(syscall.SIGSTOP))
@@ -93,12 +93,28 @@ func TestKilledMembers(t *testing.T) {
 	if os.Getenv("LUATX_VERIFY") != "" {
 		kills, rounds, aggregates = 60, 100, 500
 	}
+	killMembers(t, kills, rounds, aggregates, false)
+}
+
+func TestKilledMembersWithPositions(t *testing.T) {
+	t.Parallel()
+	kills, rounds, aggregates := 3, 20, 500
+	if os.Getenv("LUATX_VERIFY") != "" {
+		kills, rounds = 60, 200
+	}
+	killMembers(t, kills, rounds, aggregates, true)
+}
+
+// killMembers kills and stalls members that work, and compares their work with what was published, on a server and on a cluster.
+func killMembers(t *testing.T, kills, rounds, aggregates int, positions bool) {
+	t.Helper()
 	test := func(t *testing.T, client redis.UniversalClient, addrs []string) {
 		t.Helper()
 		const lease = 500 * time.Millisecond
 		ctx, cancel := context.WithTimeout(t.Context(), time.Duration(kills)*3*time.Second+30*time.Second)
 		defer cancel()
 		p := newParted(t, client, 16)
+		p.positions = positions
 		p.publish(t, aggregates, 0, 1)
 		c := newCrew(t, p, 16, 3, lease, addrs)
 		redistest.Eventually(t, "the first messages", func() bool { return len(p.wrong(ctx, aggregates, 1)) == 0 })
@@ -109,7 +125,7 @@ func TestKilledMembers(t *testing.T) {
 			<-second.C
 			wake()
 			until := 1 + (rounds-1)*(k+1)/kills
-			p.publish(t, aggregates, published, until) // work to be killed in
+			p.publish(t, aggregates, published, until) // work during which the kill happens
 			published = until
 			if wake = func() {}; k%2 == 1 {
 				wake = c.stall()
@@ -262,8 +278,8 @@ func TestPartitionGoesOnWhileItsSlotMigrates(t *testing.T) {
 	p.wantApplied(t, 20, 20)
 }
 
-// Members outlast a server that stands still for longer than their leases, forgets its scripts, or is killed and comes
-// back.
+// TestPartitionsOfASickServer checks that members outlast a server that is stopped for longer than their leases, loses its
+// scripts, or is killed and restarted.
 func TestPartitionsOfASickServer(t *testing.T) {
 	t.Parallel()
 	server := redistest.Single(t, redistest.Own(), redistest.Config("appendonly yes", "appendfsync always"))

@@ -21,12 +21,14 @@ import (
 	"github.com/luatx/luatx/stream"
 )
 
-// parted is a partitioned stream of a test's own.
+// parted is a partitioned stream for one test.
 type parted struct {
 	client   redis.UniversalClient
 	keyspace luatx.Keyspace
 	ns       string
 	logs     *recorder
+	// positions means that members have an inbox of positions.
+	positions bool
 }
 
 func newParted(t *testing.T, client redis.UniversalClient, partitions int) *parted {
@@ -47,7 +49,7 @@ func (p *parted) config() stream.PartitionedConfig {
 
 func (p *parted) keys() []string { return stream.PartitionKeys(p.keyspace, "orders") }
 
-// lease is what the lease of a partition holds.
+// lease returns the key and content of a partition's lease.
 func (p *parted) lease(t *testing.T, i int) (key string, fields map[string]string) {
 	t.Helper()
 	key = p.keyspace.TagKey(p.keyspace.Tags()[i], "orders", "shop", "lease")
@@ -61,7 +63,7 @@ func (p *parted) subscriber(t *testing.T, cfg stream.PartitionedConfig) *stream.
 	return sub
 }
 
-// publish writes messages from..to-1 of each aggregate, all first ones first: the id is aggregate/number.
+// publish writes the messages from..to-1 of each aggregate, ordered by number. The id is aggregate/number.
 func (p *parted) publish(t testing.TB, aggregates, from, to int) {
 	t.Helper()
 	pub, err := stream.NewPartitionedPublisher(p.client, p.keyspace, stream.PublisherConfig{Stream: "orders"})
@@ -85,7 +87,7 @@ func numbered(aggregate string, n int) *message.RawMessage {
 	}, nil)
 }
 
-// joined is a member that subscribes; its messages go to handle, which settles them.
+// joined is a subscribed member whose messages go to handle, which settles them.
 type joined struct {
 	*stream.PartitionedSubscriber
 	stop func()
@@ -122,12 +124,12 @@ func (p *parted) wantHolding(t *testing.T, want string, members ...*joined) {
 		}
 		return strings.Join(all, " ")
 	}
-	// Which member has one more depends on their names.
+	// The names of the members decide which of them has one more.
 	same := func() bool { return sortedWords(holding()) == want }
 	redistest.Eventually(t, "shares "+want, same)
 }
 
-// handledBook notes what was handled, by aggregate.
+// handledBook records the handled messages by aggregate.
 type handledBook struct {
 	mu   sync.Mutex
 	seen map[string][]int
@@ -143,7 +145,7 @@ func (b *handledBook) note(msg *message.RawMessage) {
 	b.seen[msg.Subject()] = append(b.seen[msg.Subject()], n)
 }
 
-// ack notes a message and acknowledges it.
+// ack records a message and acknowledges it.
 func (b *handledBook) ack(msg *message.RawMessage) {
 	b.note(msg)
 	msg.Ack()
@@ -158,7 +160,7 @@ func (b *handledBook) count() (n int) {
 	return n
 }
 
-// wantInOrder waits until n messages of each aggregate are handled, and wants each once, in order.
+// wantInOrder waits until n messages of each aggregate are handled, and checks that each was handled once and in order.
 func (b *handledBook) wantInOrder(t *testing.T, aggregates, n int) {
 	t.Helper()
 	redistest.Eventually(t, fmt.Sprintf("%d messages to be handled", aggregates*n), func() bool { return b.count() >= aggregates*n })
@@ -173,17 +175,17 @@ func (b *handledBook) wantInOrder(t *testing.T, aggregates, n int) {
 	}
 }
 
-// applier is a member that consumes: each handler appends its message's number to a list of the aggregate.
+// applier is a member that consumes. Each handler appends its message's number to a list of the aggregate.
 type applier struct {
 	*stream.PartitionedSubscriber
 	p      *parted
 	client redis.UniversalClient
 	tr     *luatx.Transactor
 	engine *message.Engine
-	failed func(error) // is told of what was not handled
+	failed func(error) // called with the errors of handlers
 }
 
-// newApplier makes a member that works through a client; before runs in each handler, and may fail it.
+// newApplier returns a member with the given client. The function before runs in each handler, and may fail it.
 func (p *parted) newApplier(client redis.UniversalClient, cfg stream.PartitionedConfig, before func(ctx context.Context, id string) error) (*applier, error) {
 	log := slog.New(slog.DiscardHandler)
 	sub, err := stream.NewPartitionedSubscriber(client, p.keyspace, cfg)
@@ -195,7 +197,7 @@ func (p *parted) newApplier(client redis.UniversalClient, cfg stream.Partitioned
 		return nil, err
 	}
 	engine := message.NewEngine(message.EngineConfig{Pipe: message.PipeConfig{Logger: log}})
-	if err := engine.Router().Use(luatx.Middleware(tr), inbox.Middleware(inbox.Config{})); err != nil {
+	if err := engine.Router().Use(luatx.Middleware(tr), p.inbox()); err != nil {
 		return nil, err
 	}
 	a := &applier{sub, p, client, tr, engine, func(error) {}}
@@ -208,7 +210,14 @@ func (p *parted) newApplier(client redis.UniversalClient, cfg stream.Partitioned
 	return a, err
 }
 
-// apply appends the number to the aggregate's list. It counts a gap: a handler that runs before its predecessor's effect.
+func (p *parted) inbox() message.Middleware {
+	if p.positions {
+		return inbox.Position(inbox.PositionConfig{})
+	}
+	return inbox.Middleware(inbox.Config{})
+}
+
+// apply appends the number to the aggregate's list. It counts a gap if the predecessor's effect is missing.
 func (a *applier) apply(ctx context.Context, aggregate, id string) error {
 	key, err := a.p.listKey(aggregate)
 	if err != nil {
@@ -243,7 +252,7 @@ func (a *applier) run(ctx context.Context) error {
 	}))
 }
 
-// consume runs a member until the test ends, or stop is called.
+// consume runs a member until the test ends or stop is called.
 func (p *parted) consume(t *testing.T, client redis.UniversalClient, cfg stream.PartitionedConfig, before func(context.Context, string) error) *joined {
 	t.Helper()
 	a, err := p.newApplier(client, cfg, before)
@@ -262,7 +271,7 @@ func (p *parted) consume(t *testing.T, client redis.UniversalClient, cfg stream.
 
 func nothing(context.Context, string) error { return nil }
 
-// wrong lists the aggregates whose list is not 0 to n-1, once all is acknowledged.
+// wrong returns the aggregates whose list is not 0 to n-1 when everything is acknowledged.
 func (p *parted) wrong(ctx context.Context, aggregates, n int) (bad []string) {
 	for a := range aggregates {
 		key, _ := p.listKey("a" + strconv.Itoa(a))
@@ -278,7 +287,7 @@ func (p *parted) wrong(ctx context.Context, aggregates, n int) (bad []string) {
 	return bad
 }
 
-// open is how many entries are not acknowledged or not read.
+// open returns the number of entries that are not acknowledged or not read.
 func (p *parted) open(ctx context.Context) (n int64) {
 	for _, key := range p.keys() {
 		groups, err := p.client.XInfoGroups(ctx, key).Result()
@@ -286,7 +295,7 @@ func (p *parted) open(ctx context.Context) (n int64) {
 			return -1
 		}
 		n += groups[0].Pending
-		// Redis 6.0 has no ranges that begin behind an id.
+		// Redis 6.0 has no ranges that exclude their first id.
 		for _, x := range p.client.XRangeN(ctx, key, groups[0].LastDeliveredID, "+", 2).Val() {
 			if x.ID != groups[0].LastDeliveredID {
 				n++
@@ -309,8 +318,8 @@ func (p *parted) wantApplied(t *testing.T, aggregates, n int) {
 
 const envMember = "LUATX_STREAM_TEST_MEMBER"
 
-// memberMain is a member in a process of its own: the environment names the namespace, the number of partitions, the
-// lease and the servers. It ends with its parent.
+// memberMain is a member in a process of its own. The environment holds the namespace, the number of partitions, the lease,
+// whether the inbox has positions, and the servers. The member ends with its parent.
 func memberMain() error {
 	args := strings.Fields(os.Getenv(envMember))
 	partitions, err := strconv.Atoi(args[1])
@@ -321,9 +330,9 @@ func memberMain() error {
 	if err != nil {
 		return err
 	}
-	client := redis.NewUniversalClient(&redis.UniversalOptions{Addrs: args[3:]})
+	client := redis.NewUniversalClient(&redis.UniversalOptions{Addrs: args[4:]})
 	defer func() { _ = client.Close() }()
-	p := &parted{client: client, ns: args[0], keyspace: luatx.Partitions(partitions).WithPrefix(args[0])}
+	p := &parted{client: client, ns: args[0], keyspace: luatx.Partitions(partitions).WithPrefix(args[0]), positions: args[3] == "true"}
 	cfg := p.config()
 	cfg.Logger, cfg.Lease, cfg.BatchSize = slog.New(slog.DiscardHandler), lease, 20
 	a, err := p.newApplier(client, cfg, nothing)

@@ -10,7 +10,8 @@ import (
 	"github.com/luatx/luatx/message"
 )
 
-// offer gives out the one message of a run by a channel. It stays pending where nobody takes it before ctx ends.
+// offer delivers the single message of a run through a channel. The message stays pending if nobody receives it before ctx
+// ends.
 func (p *partition) offer(ctx context.Context, out chan<- *message.RawMessage, run []*item) {
 	run[0].read = time.Now()
 	select {
@@ -21,7 +22,7 @@ func (p *partition) offer(ctx context.Context, out chan<- *message.RawMessage, r
 	}
 }
 
-// await waits until messages are settled, or handlers have no more time.
+// await waits until the messages are settled, or until the handlers have no more time.
 func (p *partition) await(run []*item) {
 	for _, it := range run {
 		select {
@@ -44,7 +45,7 @@ func (p *partition) handle(t *luatx.Transactor, process Processor, run []*item) 
 		handlers.Go(func() {
 			defer g.Leave()
 			if err := processed(g.Context(p.m.work), process, it.msg); err != nil {
-				it.msg.Nack(err) // where that was not done
+				it.msg.Nack(err) // has no effect if the message is settled
 				p.outage.log.Error("stream: message not handled", "id", it.msg.ID(), "error", err)
 			}
 		})

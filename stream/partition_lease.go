@@ -7,27 +7,30 @@ import (
 	"time"
 
 	"github.com/luatx/luatx/internal/group"
+	"github.com/luatx/luatx/message"
 )
 
-// partition is a partition as a member sees it. The embedded subscription reads nothing by itself: it knows the group,
-// and how to make messages of entries, ack and bury them.
+// partition is a partition from the view of a member. The embedded subscription does not read by itself. It provides the
+// group, and decodes, acks and dead-letters entries.
 type partition struct {
 	*subscription
 	m                  *member
 	void, lease, taken string // keys
+	tag                string
 
 	// The member's lock guards these.
-	busy    bool // being tried for, or held
+	busy    bool // held, or an attempt to take it is running
 	held    bool
-	surplus bool // held, and to be given to others
+	surplus bool // held, but to be released for others
 
-	until  atomic.Int64 // when the lease ends at the earliest, in ns since the member began
-	lost   atomic.Bool  // the lease is another's
-	since  atomic.Int64 // when what is unsettled was given out; 0: nothing is
+	until  atomic.Int64 // the earliest end of the lease, in ns since the member began
+	lost   atomic.Bool  // another member has the lease
+	since  atomic.Int64 // when the unsettled messages were delivered, or 0 if there are none
 	begun  time.Time
 	ahead  []*item // read and not settled, in order
 	fresh  bool    // nothing was read since the lease was taken
-	logged string  // the entry that the partition was last said to wait for
+	tenure *message.Tenure
+	logged string // the entry that the partition was last said to wait for
 }
 
 func newPartition(ctx context.Context, m *member, i int) (*partition, error) {
@@ -37,11 +40,11 @@ func newPartition(ctx context.Context, m *member, i int) (*partition, error) {
 	}
 	sub.member.Consumer = m.name
 	return &partition{
-		subscription: sub, m: m, void: m.void[i], lease: m.leases[i], taken: group.TakenKey(sub.cfg.Stream), begun: time.Now(),
+		subscription: sub, m: m, tag: m.tags[i], void: m.void[i], lease: m.leases[i], taken: group.TakenKey(sub.cfg.Stream), begun: time.Now(),
 	}, nil
 }
 
-// tryLease tries to take the lease. If the reply is lost the lease may be held all the same, and then expires by itself.
+// tryLease tries to take the lease. If the reply is lost, the lease may be held all the same, and then expires.
 func (p *partition) tryLease(ctx context.Context, patience time.Duration) bool {
 	ok, err := p.bid(ctx, "take", patience)
 	if err != nil {
@@ -61,15 +64,15 @@ func (p *partition) bid(ctx context.Context, what string, patience time.Duration
 	return done, err
 }
 
-// mine says whether the lease cannot be another's yet.
+// mine reports whether no other member can have the lease yet.
 func (p *partition) mine() bool { return int64(time.Since(p.begun)) < p.until.Load() }
 
-// hold reads the partition until ctx ends, the lease is lost, or the partition is to be given to others.
+// hold reads the partition until ctx ends, the lease is lost, or the partition is to be released for others.
 func (p *partition) hold(ctx context.Context) {
 	reading, stop := context.WithCancel(ctx)
 	defer stop()
 	p.lost.Store(false)
-	p.ahead, p.fresh = nil, true
+	p.ahead, p.fresh, p.tenure = nil, true, new(message.Tenure)
 	done := make(chan struct{})
 	var keeper sync.WaitGroup
 	keeper.Go(func() { p.keep(done, stop) })
@@ -83,7 +86,7 @@ func (p *partition) hold(ctx context.Context) {
 	p.free()
 }
 
-// keep extends the lease until done, and calls stop when nothing more is to be read.
+// keep extends the lease until done is closed. It calls stop when the partition must not be read any more.
 func (p *partition) keep(done <-chan struct{}, stop func()) {
 	ticker := time.NewTicker(p.m.interval())
 	defer ticker.Stop()
@@ -112,7 +115,7 @@ func (p *partition) keep(done <-chan struct{}, stop func()) {
 	}
 }
 
-// hangs says whether a handler takes so long that others are to take over.
+// hangs reports whether a handler takes so long that another member should take over.
 func (p *partition) hangs() bool {
 	since := p.since.Load()
 	return p.cfg.NoHeartbeat && since != 0 && time.Since(p.begun)-time.Duration(since) > p.cfg.MaxIdleTime

@@ -19,7 +19,7 @@ import (
 	"github.com/luatx/luatx/internal/test/scripted"
 )
 
-// slowScripts stands in front of the network and returns 1 for every script, some time after the request.
+// slowScripts replaces the network and returns 1 for every script, with a delay.
 type slowScripts struct{ takes time.Duration }
 
 func (slowScripts) DialHook(next redis.DialHook) redis.DialHook { return next }
@@ -36,7 +36,8 @@ func (s slowScripts) ProcessHook(redis.ProcessHook) redis.ProcessHook {
 	}
 }
 
-// The server counts the lease from the moment at which it runs the script, which is before the reply arrives.
+// TestMemberCountsItsLeaseFromTheRequest checks the start of the lease. The server counts it from the run of the script,
+// which is before the reply arrives.
 func TestMemberCountsItsLeaseFromTheRequest(t *testing.T) {
 	t.Parallel()
 	for _, what := range []string{"take", "keep"} {
@@ -109,7 +110,7 @@ func TestLeaseIsTakenOnlyIfItWasFreeForLongEnough(t *testing.T) {
 				t.Errorf("%s by %s with a patience of %v: %t, %v; want %t", what, owner, patience, done, err, want)
 			}
 		}
-		expect("take", "a", time.Hour, false) // nobody has held it, so nobody knows for how long it has been free
+		expect("take", "a", time.Hour, false) // never held, so the time for which it has been free is unknown
 		expect("take", "a", 0, true)
 		expect("take", "b", 0, false)
 		expect("keep", "b", 0, false)
@@ -154,7 +155,7 @@ func TestOnlyAHandlerThatTakesTooLongLosesTheLeaseWithNoHeartbeat(t *testing.T) 
 	for _, c := range []struct {
 		name        string
 		noHeartbeat bool
-		given       time.Duration // when the unsettled messages were given out, from the partition's begin; 0: there are none
+		given       time.Duration // when the unsettled messages were delivered, since the partition's start, or 0 if there are none
 		want        bool
 	}{
 		{"nothing is given out", true, 0, false},

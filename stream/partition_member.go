@@ -15,8 +15,8 @@ import (
 	"github.com/luatx/luatx/internal/process"
 )
 
-// orphanAfter is for how many leases a partition must have been free before somebody takes it beyond his share: whose
-// it would be cannot take it.
+// orphanAfter is the number of leases for which a partition must be free before a member takes it beyond its share, because
+// the member whose share it is cannot take it.
 const orphanAfter = 2
 
 var (
@@ -29,27 +29,27 @@ var (
 type member struct {
 	*PartitionedSubscriber
 	name       string
-	detached   context.Context // outlives ctx: leases are kept and given back
-	work       context.Context // of the handlers: ends some time after ctx
-	most       int             // messages of a partition given out at once
+	detached   context.Context // outlives ctx: leases are extended and released
+	work       context.Context // of the handlers; ends some time after ctx
+	most       int             // number of messages of a partition that are delivered at once
 	give       giver
 	partitions []*partition
 	outage     outage
 	tenures    sync.WaitGroup
-	list       *process.List // of the processes that it is one of; may be nil
-	inFlight   atomic.Int64  // messages that are given out
+	list       *process.List // the list of processes in which the member is registered; may be nil
+	inFlight   atomic.Int64  // number of messages in flight
 
 	mu     sync.Mutex
-	share  int // of the partitions, as many as are this member's to hold
+	share  int // number of partitions that this member should hold
 	held   int
-	trying int // attempts at a lease within the share
+	trying int // attempts to take a lease within the share
 }
 
-// giver gives out messages, and returns when they are settled, or when that is not to be waited for any more. Ctx ends
-// when nothing more is to be given out.
+// giver delivers messages. It returns when they are settled, or when it need not wait for that any more. When ctx has
+// ended, it delivers nothing more.
 type giver func(ctx context.Context, p *partition, run []*item)
 
-// join makes the groups and enters the list of members.
+// join creates the groups and adds the member to the list.
 func (s *PartitionedSubscriber) join(ctx context.Context, list *process.List, most int, give giver) (m *member, err error) {
 	if !s.active.CompareAndSwap(false, true) {
 		return nil, ErrSubscribed
@@ -74,7 +74,7 @@ func (s *PartitionedSubscriber) join(ctx context.Context, list *process.List, mo
 	return m, nil
 }
 
-// interval is between two looks at leases and members.
+// interval is the time between two checks of leases and members.
 func (s *PartitionedSubscriber) interval() time.Duration { return s.cfg.Lease / 3 }
 
 // run holds the member's share until ctx ends.
@@ -112,8 +112,7 @@ func (m *member) run(ctx context.Context) {
 	m.active.Store(false)
 }
 
-// beat tells the others that this member lives, and finds out how many partitions are its share. Where that fails the
-// share stays as it is.
+// beat renews the member in the list and computes its share. If that fails, the share does not change.
 func (m *member) beat(ctx context.Context) error {
 	names, err := m.tell(ctx, "beat")
 	if err != nil {
@@ -127,8 +126,8 @@ func (m *member) beat(ctx context.Context) error {
 	return nil
 }
 
-// share is how many of n partitions are the share of the member of this rank, from 0. The shares add up to n, and no
-// two differ by more than one.
+// share returns how many of n partitions belong to the member with the given rank, from 0. The shares add up to n and
+// differ by at most one.
 func share(rank, members, n int) int {
 	if rank < n%members {
 		return n/members + 1
@@ -148,8 +147,8 @@ func (m *member) tell(ctx context.Context, what string) ([]string, error) {
 	return membersScript.Run(ctx, m.client, []string{m.void[0], m.members}, what, m.name, m.cfg.Lease.Milliseconds()).StringSlice()
 }
 
-// acquire takes free partitions up to the share, and beyond it those that nobody else takes. A master that does not
-// answer holds up its own partitions, and the others for an interval each time.
+// acquire takes free partitions up to the share, and beyond it those that no other member takes. A master that does not
+// reply delays the other partitions by at most an interval for each of its own.
 func (m *member) acquire(ctx context.Context, orphans bool) {
 	for _, i := range rand.Perm(len(m.partitions)) {
 		p := m.partitions[i]
@@ -172,7 +171,7 @@ func (m *member) acquire(ctx context.Context, orphans bool) {
 	}
 }
 
-// wants says whether to try for a partition, and whether that is within the share.
+// wants reports whether to try for a partition, and whether that is within the share.
 func (m *member) wants(p *partition, orphans bool) (within, ok bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -187,7 +186,7 @@ func (m *member) wants(p *partition, orphans bool) (within, ok bool) {
 	return within, true
 }
 
-// tenure tries for a partition, and reads it as long as it is to be this member's.
+// tenure tries to take a partition, and reads it for as long as the member holds it.
 func (m *member) tenure(ctx context.Context, p *partition, within bool, answered chan<- struct{}) {
 	var patience time.Duration
 	if !within {
@@ -217,7 +216,7 @@ func (m *member) tenure(ctx context.Context, p *partition, within bool, answered
 	m.mu.Unlock()
 }
 
-// tooMany says whether a partition that is held is to be given to others.
+// tooMany reports whether a held partition is to be released for others.
 func (m *member) tooMany(p *partition) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -8,13 +8,15 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/luatx/luatx"
 	"github.com/luatx/luatx/internal/group"
 	"github.com/luatx/luatx/internal/inbound"
+	"github.com/luatx/luatx/internal/settle"
 	"github.com/luatx/luatx/internal/sleep"
 	"github.com/luatx/luatx/message"
 )
 
-// idlePause is between two looks at a partition for which there is no connection to wait on.
+// idlePause is the time between two checks of a partition for which there is no free connection to wait on.
 const idlePause = 50 * time.Millisecond
 
 // item is an entry of a partition that was read and is not settled.
@@ -23,14 +25,16 @@ type item struct {
 	fields    any   // as they were read
 	size      int64 // bytes of decoded data
 	aggregate string
+	at        message.Position
 	msg       *message.RawMessage
 	err       error         // why there is no message, or why it was nacked
 	again     bool          // it was nacked: it is to be read again, at due
+	early     bool          // it was given out with one in front of it that failed
 	released  bool          // it is another's
 	settled   chan struct{} // closed when it is, and the fields above are final
 }
 
-// serve reads and gives out until ctx ends.
+// serve reads and delivers until ctx ends.
 func (p *partition) serve(ctx context.Context) {
 	for failures := 0; ctx.Err() == nil; {
 		err := p.turn(ctx)
@@ -44,11 +48,11 @@ func (p *partition) serve(ctx context.Context) {
 	}
 }
 
-// turn gives out what comes next, and reads it first where that is needed. What was nacked is read again: that counts
-// the delivery, and shows that the partition is still this member's.
+// turn delivers the next messages, and reads them first if necessary. It reads a nacked message again, which counts the
+// delivery and shows that this member still holds the partition.
 func (p *partition) turn(ctx context.Context) error {
 	if !p.mine() {
-		p.ahead = nil // what is pending by then is read again
+		p.ahead = nil // entries that are still pending then are read again
 	}
 	if len(p.ahead) == 0 || p.ahead[0].again {
 		if len(p.ahead) > 0 && !sleep.For(ctx, time.Until(p.ahead[0].due)) {
@@ -58,6 +62,8 @@ func (p *partition) turn(ctx context.Context) error {
 			return err
 		}
 		p.outage.over("read")
+	} else if due := p.ahead[0].due; !due.IsZero() && !sleep.For(ctx, time.Until(due)) {
+		return nil
 	}
 	head := p.ahead[0]
 	if p.open(head); head.msg == nil {
@@ -65,6 +71,7 @@ func (p *partition) turn(ctx context.Context) error {
 		return nil
 	}
 	run := p.run()
+	p.chain(run)
 	p.since.Store(int64(time.Since(p.begun)))
 	p.m.inFlight.Add(int64(len(run)))
 	p.m.give(ctx, p, run)
@@ -74,7 +81,7 @@ func (p *partition) turn(ctx context.Context) error {
 	return nil
 }
 
-// run is what may be given out together: messages of different aggregates that follow one another.
+// run returns the messages that may be delivered together: consecutive ones with different aggregates.
 func (p *partition) run() []*item {
 	seen := map[string]bool{}
 	var decoded int64
@@ -83,10 +90,10 @@ func (p *partition) run() []*item {
 			p.open(it)
 		}
 		if decoded += it.size; i > 0 && it.size > 0 && decoded > p.cfg.MaxDecodedBytes {
-			it.msg, it.size = nil, 0 // opened again when it is the head
+			it.msg, it.size = nil, 0 // opened again when it is the first
 			return p.ahead[:i]
 		}
-		if i == p.m.most || it.msg == nil || it.again || seen[it.aggregate] {
+		if i == p.m.most || it.msg == nil || it.again || seen[it.aggregate] || it.early && i > 0 && p.ahead[0].nacks > 0 {
 			return p.ahead[:i]
 		}
 		seen[it.aggregate] = true
@@ -94,19 +101,37 @@ func (p *partition) run() []*item {
 	return p.ahead
 }
 
-// judge keeps of a run what failed, before anything behind it.
+// judge keeps the failed messages of a run before those behind it.
 func (p *partition) judge(ctx context.Context, run []*item) {
 	var failed []*item
 	for _, it := range run {
 		switch {
 		case !isSettled(it) || it.released:
-			p.ahead = nil // it is pending still, or another's: the next read says so
+			// It is pending still, or another's: the next read says so. If it is not, a newer owner, or an operator, has only moved
+			// the position.
+			p.ahead, p.tenure = nil, new(message.Tenure)
 			return
+		case settle.IsUntried(it.err):
+			failed = append(failed, p.renewed(it))
 		case it.err != nil && p.fails(ctx, it):
 			failed = append(failed, it)
 		}
 	}
 	p.ahead = append(failed, p.ahead[len(run):]...)
+}
+
+// renewed returns an item that was not tried, to be given out again without counting a delivery: behind the one in front of it, or
+// after a pause if it is at fault itself.
+func (p *partition) renewed(it *item) *item {
+	again := p.item(it.id, it.deliveries, it.fields)
+	again.first, again.nacks = it.first, it.nacks
+	if early := (*luatx.EarlyError)(nil); errors.As(it.err, &early) && it.at.After != "" {
+		again.early = true
+		return again
+	}
+	again.nacks++
+	again.due = time.Now().Add(p.cfg.NackBackoff.Delay(again.nacks))
+	return again
 }
 
 func isSettled(it *item) bool {
@@ -118,7 +143,7 @@ func isSettled(it *item) bool {
 	}
 }
 
-// refuse answers an entry that cannot be decoded.
+// refuse handles an entry that cannot be decoded.
 func (p *partition) refuse(ctx context.Context, it *item) {
 	p.counts.malformed.Add(1)
 	it.err = message.Permanent(it.err)
@@ -128,7 +153,7 @@ func (p *partition) refuse(ctx context.Context, it *item) {
 	p.ahead = p.ahead[1:]
 }
 
-// fails says whether an item waits to be given out again; else it is buried.
+// fails reports whether an item waits for redelivery. Otherwise it has become a dead letter.
 func (p *partition) fails(ctx context.Context, it *item) (waits bool) {
 	permanent := message.IsPermanent(it.err)
 	if p.cfg.DeadLetter != "" && (permanent || p.usedUp(it.deliveries)) {
@@ -152,7 +177,7 @@ func (p *partition) fails(ctx context.Context, it *item) (waits bool) {
 	return true
 }
 
-// dig buries an item, and tries until that is done, or ctx has ended.
+// dig moves an item to the dead-letter stream. It retries until that succeeds or ctx has ended.
 func (p *partition) dig(ctx context.Context, it *item, reason string) bool {
 	for failures := 1; ; failures++ {
 		outcome, err := p.moveToDead(&it.entry, group.Reason(reason))
@@ -167,7 +192,7 @@ func (p *partition) dig(ctx context.Context, it *item, reason string) bool {
 	}
 }
 
-// read reads what comes next into ahead, and waits for it where there is nothing.
+// read reads the next entries into ahead, and waits for them if there are none.
 func (p *partition) read(ctx context.Context) error {
 	reply, err := partitionScript.Run(ctx, p.client, []string{p.void, p.lease, p.cfg.Stream, p.taken},
 		p.m.name, p.cfg.Group, p.cfg.BatchSize, p.cfg.MaxDeliveries, p.fresh).Slice()
@@ -180,7 +205,7 @@ func (p *partition) read(ctx context.Context) error {
 	kind := fmt.Sprint(reply[0])
 	if kind == "lost" {
 		p.ahead = nil
-		<-ctx.Done() // the keeper finds out by itself, and ends it
+		<-ctx.Done() // the keeper notices the lost lease itself, and ends ctx
 		return nil
 	}
 	p.fresh = false
@@ -233,6 +258,19 @@ func (p *partition) item(id string, deliveries int64, fields any) *item {
 	}
 }
 
+// Fields implements group.Entry.
+func (it *item) Fields() []string {
+	list, _ := it.fields.([]any)
+	fields := make([]string, len(list))
+	for i, text := range list {
+		fields[i] = fmt.Sprint(text)
+	}
+	return fields
+}
+
+// Deliveries implements group.Entry.
+func (it *item) Deliveries() int64 { return it.deliveries }
+
 // open makes the message of an item that has none yet.
 func (p *partition) open(it *item) {
 	if it.msg != nil || it.err != nil {
@@ -243,8 +281,29 @@ func (p *partition) open(it *item) {
 		it.msg = nil
 		return
 	}
-	// What has no aggregate, or hides it, is handled for itself among the like.
+	// A message without a readable aggregate is handled on its own among such messages.
 	it.aggregate, _ = p.aggregateOf(it.msg)
+	it.msg.WithValue(group.EntryKey{}, group.Entry(it))
+	it.at = message.Position{Source: p.m.cfg.Stream, Partition: p.tag, Offset: group.Offset(id)}
+}
+
+// chain gives the messages of a run their acking and position. A message comes after the one in front of it whose keys share its slot.
+func (p *partition) chain(run []*item) {
+	last := make(map[string]string, len(run)) // offset by tag
+	for _, it := range run {
+		tag, err := p.m.keyspace.Tag(it.aggregate)
+		if err != nil {
+			tag = p.tag // without an aggregate, it runs on the tag of the stream
+		}
+		it.at.After, it.at.Tenure = last[tag], p.tenure
+		last[tag] = it.at.Offset
+		p.own(it)
+	}
+}
+
+// own gives the message of an item its acking.
+func (p *partition) own(it *item) {
+	id := it.id
 	it.msg.SetAcking(message.NewAckingFrom(message.AckingConfig{
 		Ack:     func() { p.ack(id) },
 		Nack:    func(err error) { it.err = err },
@@ -253,7 +312,8 @@ func (p *partition) open(it *item) {
 			p.tellSettled(&it.entry, it.err, it.released)
 			close(it.settled)
 		},
-		Source: p.source(&it.entry),
+		Source:   p.source(&it.entry),
+		Position: it.at,
 	}))
 }
 
@@ -262,7 +322,8 @@ func (p *partition) aggregateOf(msg *message.RawMessage) (id string, err error) 
 	return p.m.cfg.Aggregate(msg)
 }
 
-// wait waits for an entry behind the last one. It reads nothing for the group, so that nobody needs to wait for its end.
+// wait waits for an entry after the last one. It reads nothing for the group, so the end of the member need not wait for
+// it.
 func (p *partition) wait(ctx context.Context, last string) error {
 	select {
 	case p.m.waits <- struct{}{}:

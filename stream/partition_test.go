@@ -64,7 +64,7 @@ func TestMembersThatComeAndGoSharePartitionsEvenlyAndInOrder(t *testing.T) {
 	})
 }
 
-// abandon leaves entries pending, and a lease, as a member that died.
+// abandon leaves entries pending, and a lease, like a member that crashed.
 func (p *parted) abandon(t *testing.T, i int, count int64, lease time.Duration) {
 	t.Helper()
 	ctx, key := t.Context(), p.keys()[i]
@@ -88,7 +88,7 @@ func TestNewOwnerWaitsForTheLeaseAndBeginsWithWhatWasLeft(t *testing.T) {
 			book.ack(msg)
 		})
 		book.wantInOrder(t, 1, 250)
-		// The lease's end is in whole milliseconds.
+		// The lease ends at a whole millisecond.
 		if took := time.Duration(first.Load()); took < lease-50*time.Millisecond {
 			t.Errorf("taken over after %v, before the lease has ended", took)
 		}
@@ -103,12 +103,12 @@ func TestNewOwnerWaitsForTheLeaseAndBeginsWithWhatWasLeft(t *testing.T) {
 	})
 }
 
-// The first request of a new owner is lost. It takes over everything all the same before it gives anything out: the old
-// owner could commit messages out of order with those.
+// TestTakesOverThoughTheFirstRequestIsLost loses the first request of a new owner. The owner must still take over all
+// entries before it delivers any, because the old owner could otherwise commit messages out of order.
 func TestTakesOverThoughTheFirstRequestIsLost(t *testing.T) {
 	t.Parallel()
 	proxy := redistest.Proxy(t, redistest.Shared(t).Addr())
-	client := redistest.Client(t, proxy.Addr(), func(o *redis.Options) { o.MaxRetries = -1 }) // it would repeat the request
+	client := redistest.Client(t, proxy.Addr(), func(o *redis.Options) { o.MaxRetries = -1 }) // the client would repeat the request
 	p, book := newParted(t, client, 1), &handledBook{}
 	p.publish(t, 1, 0, 3)
 	p.abandon(t, 0, 3, 0)
@@ -228,7 +228,7 @@ func TestMessageThatKilledItsMembersIsNotGivenOutAgain(t *testing.T) {
 	p.logs.want(t, logDead, 1)
 }
 
-// pendingIDs are the entries pending in the first partition.
+// pendingIDs returns the ids of the pending entries of the first partition.
 func (p *parted) pendingIDs(t *testing.T) (ids []string) {
 	t.Helper()
 	found, err := p.client.XPendingExt(t.Context(), &redis.XPendingExtArgs{Stream: p.keys()[0], Group: "shop", Start: "-", End: "+", Count: 1000}).Result()

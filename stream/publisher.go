@@ -15,56 +15,57 @@ import (
 	"github.com/luatx/luatx/message"
 )
 
-// finishTimeout bounds what is done after the end of a context: the last batch of a Publisher.
+// finishTimeout bounds the work after the end of a context, such as the last batch of a Publisher.
 const finishTimeout = 5 * time.Second
 
-// defaultMaxBytes bounds an entry, and what a codec makes of one.
+// defaultMaxBytes is the default bound of an entry, and of the data that a codec decodes.
 const defaultMaxBytes = 64 << 20
 
-// maxIdempotencyWindow is the longest that Redis allows.
+// maxIdempotencyWindow is the longest window that Redis allows.
 const maxIdempotencyWindow = 24 * time.Hour
 
-// ErrTooLarge says that a message is larger than PublisherConfig.MaxBytes allows.
+// ErrTooLarge is the error for a message that exceeds PublisherConfig.MaxBytes.
 var ErrTooLarge = errors.New("stream: the message is too large")
 
-// PublisherConfig says where and how a Publisher writes. One of Stream and StreamFor is required.
+// PublisherConfig configures a Publisher. Either Stream or StreamFor is required.
 type PublisherConfig struct {
 	// Stream is the key of the stream.
 	Stream string
-	// StreamFor names the stream of each message, by its destination say.
+	// StreamFor returns the stream of a message, for example by its destination.
 	StreamFor func(*message.RawMessage) (string, error)
-	// Aggregate names what a message is about, and so its partition: for NewPartitionedPublisher alone. Defaults to the
-	// subject there.
+	// Aggregate returns the aggregate of a message, which decides its partition. Only NewPartitionedPublisher uses it.
+	// Defaults to the subject there.
 	Aggregate func(*message.RawMessage) (string, error)
-	// MaxLen is how many entries a stream keeps; older ones are trimmed, read or not. Defaults to 0: all.
+	// MaxLen is the number of entries that a stream keeps. Older entries are trimmed, read or not. Defaults to 0: all entries.
 	MaxLen int64
-	// ExactTrim trims to MaxLen exactly. The default keeps somewhat more and costs the server next to nothing.
+	// ExactTrim trims to MaxLen exactly. Without it, streams keep somewhat more, and trimming needs hardly any time of the
+	// server. Defaults to false.
 	ExactTrim bool
-	// TrimAcked trims what every group of the stream has read and acknowledged, and nothing else: after a write, at most
-	// once every TrimInterval for each stream. A stream without groups keeps all; so does one with a group that nobody
-	// reads any more, until the group is destroyed. What is trimmed is gone for groups that are made later. It excludes
-	// MaxLen. See the function TrimAcked.
+	// TrimAcked trims entries that every group of the stream has read and acknowledged. It trims after a write, at most once
+	// per TrimInterval for each stream. A stream without groups keeps all entries. So does a stream with an abandoned group,
+	// until the group is destroyed. Groups that are created later cannot read trimmed entries. It excludes MaxLen. See the
+	// function TrimAcked. Defaults to false.
 	TrimAcked bool
-	// TrimInterval is how long after a trim there is no other one. Defaults to 1 s.
+	// TrimInterval is the minimum time between two trims of a stream. Defaults to 1 s.
 	TrimInterval time.Duration
-	// IdempotencyWindow is how long a stream detects that a message is written again, and does not add it twice. It needs Redis 8.6
-	// and a Producer. A stream remembers at most the last 10,000 messages of a producer. If the stream already has a longer
-	// window, that one stays. Defaults to 5 minutes; at least 1 s and at most 24 h. If it is negative, every write adds an entry.
+	// IdempotencyWindow is how long a stream recognizes a message that is written again, and does not add it twice. It needs
+	// Redis 8.6 and a Producer. A stream remembers at most the last 10,000 messages of a producer. If the stream already has a
+	// longer window, that one stays. Defaults to 5 minutes; at least 1 s and at most 24 h. If it is negative, every write adds
+	// an entry.
 	IdempotencyWindow time.Duration
-	// Producer returns the name of the producer of a message. Within IdempotencyWindow a stream adds one entry for all messages with
-	// the same producer and id. If Producer returns "", every write of the message adds an entry. By default, the producer of
-	// an event that a relay publishes is its namespace and shard, unless relay.Config.KeepSentBodies is set or SentRetention is
-	// shorter than IdempotencyWindow. By default, other messages have no producer.
+	// Producer returns the name of the producer of a message. Within IdempotencyWindow a stream adds one entry for all
+	// messages with the same producer and id. If Producer returns "", every write of the message adds an entry. By default,
+	// the producer of an event that a relay publishes is its namespace and shard, unless relay.Config.KeepSentBodies is set or
+	// SentRetention is shorter than IdempotencyWindow. By default, other messages have no producer.
 	Producer func(*message.RawMessage) string
-	// MaxBytes is the largest entry, all names and values of its fields counted; a larger message is refused with
-	// ErrTooLarge. Defaults to 64 MiB.
+	// MaxBytes bounds an entry, as the sum of the names and values of its fields. Larger messages fail with ErrTooLarge.
+	// Defaults to 64 MiB.
 	MaxBytes int
-	// Codecs change the data of every message on its way into the stream, one after the other. At most 2.
-	// Defaults to none.
+	// Codecs change the data of every message before it is written, one after another. At most 2. Defaults to none.
 	Codecs []Codec
-	// Marshal makes an entry of a message, as a list of fields and values. Defaults to Binary.
+	// Marshal encodes a message as a list of fields and values. Defaults to Binary.
 	Marshal func(*message.RawMessage) ([]any, error)
-	// BatchSize is how many waiting messages Publish writes at once at most. Defaults to 100.
+	// BatchSize is the maximum number of waiting messages that Publish writes at once. Defaults to 100.
 	BatchSize int
 	// Logger defaults to slog.Default().
 	Logger *slog.Logger
@@ -97,9 +98,9 @@ func (c PublisherConfig) validate() error {
 	return f.err()
 }
 
-// Publisher writes messages to Redis Streams, at least once: where a reply is lost the client writes again, with the
-// same id. From Redis 8.6 on a stream adds a message of a known producer once within PublisherConfig.IdempotencyWindow. A Publisher
-// may be used by several goroutines at once.
+// Publisher writes messages to Redis Streams, at least once. If a reply is lost, the client writes again with the same id.
+// On Redis 8.6 and later, a stream adds a message of a known producer once within PublisherConfig.IdempotencyWindow.
+// Several goroutines may use a Publisher at once.
 type Publisher struct {
 	client  redis.UniversalClient
 	cfg     PublisherConfig
@@ -107,7 +108,8 @@ type Publisher struct {
 	trimmer
 }
 
-// NewPublisher makes a Publisher; it does no I/O and never closes the client. The error says what is wrong with cfg.
+// NewPublisher returns a Publisher. It does no I/O and never closes the client. It returns an error if client is nil or cfg
+// is invalid.
 func NewPublisher(client redis.UniversalClient, cfg PublisherConfig) (*Publisher, error) {
 	if client == nil {
 		return nil, errors.New("stream: the client of the Publisher is nil")
@@ -119,10 +121,10 @@ func NewPublisher(client redis.UniversalClient, cfg PublisherConfig) (*Publisher
 	return &Publisher{client: client, cfg: cfg}, nil
 }
 
-// Send writes the messages in one pipeline, in their order for each stream, and settles none of them. It returns nil
-// when all were written, else an error or nil for each message. A message that has no id is given one. What cannot be
-// encoded, is too large or has no stream is a permanent error (message.IsPermanent). After any other error the message may
-// have been written all the same.
+// Send writes the messages in one pipeline, in their order for each stream. It settles none of them. It returns nil if all
+// were written, and otherwise an error or nil for each message. A message without an id gets one. The error is permanent
+// (message.IsPermanent) if the message cannot be encoded, is too large or has no stream. After any other error, such as the
+// end of ctx, the message may have been written all the same.
 func (p *Publisher) Send(ctx context.Context, msgs ...*message.RawMessage) []error {
 	errs := make([]error, len(msgs))
 	adds := make([][]any, len(msgs))
@@ -151,24 +153,24 @@ func (p *Publisher) Send(ctx context.Context, msgs ...*message.RawMessage) []err
 	return errs
 }
 
-// add sends the commands in one pipeline. A command that is nil stays so.
+// add sends the commands in one pipeline. It skips nil commands.
 func (p *Publisher) add(ctx context.Context, adds [][]any) []*redis.StringCmd {
 	cmds := make([]*redis.StringCmd, len(adds))
 	pipe := p.client.Pipeline()
 	for i, args := range adds {
 		if args != nil {
 			cmds[i] = redis.NewStringCmd(ctx, args...)
-			_ = pipe.Process(ctx, cmds[i]) // queues it
+			_ = pipe.Process(ctx, cmds[i]) // queues the command
 		}
 	}
 	if pipe.Len() > 0 {
-		// Each command has its own error, also where the pipeline as a whole could not be sent.
+		// Each command has its own error, even if the whole pipeline could not be sent.
 		_, _ = pipe.Exec(ctx)
 	}
 	return cmds
 }
 
-// entry is the XADD of a message.
+// entry returns the XADD command of a message.
 func (p *Publisher) entry(ctx context.Context, msg *message.RawMessage) (args []any, err error) {
 	if msg == nil {
 		return nil, errors.New("stream: the message is nil")
@@ -211,7 +213,7 @@ func (p *Publisher) entry(ctx context.Context, msg *message.RawMessage) (args []
 	return args, nil
 }
 
-// xaddHead is how many arguments come before the fields: XADD key IDMP producer id MAXLEN ~ n *.
+// xaddHead is the number of arguments before the fields: XADD key IDMP producer id MAXLEN ~ n *.
 const xaddHead = 9
 
 func (c *PublisherConfig) appendFields(args []any, msg *message.RawMessage) ([]any, error) {
@@ -222,7 +224,8 @@ func (c *PublisherConfig) appendFields(args []any, msg *message.RawMessage) ([]a
 	return append(args, fields...), err
 }
 
-// checkFields refuses what the client or the server would: the client fails the whole pipeline for it.
+// checkFields returns an error for fields that the client or the server would reject. The client would fail the whole
+// pipeline.
 func (p *Publisher) checkFields(fields []any) error {
 	if len(fields) == 0 || len(fields)%2 != 0 {
 		return fmt.Errorf("%w: Marshal returned %d fields and values, want pairs", message.ErrEncode, len(fields))
@@ -235,7 +238,7 @@ func (p *Publisher) checkFields(fields []any) error {
 		case []byte:
 			size += len(v)
 		case bool, int, int8, int16, int32, int64, uint, uint8, uint16, uint32, uint64, float32, float64:
-			size += 8 // about
+			size += 8 // roughly
 		default:
 			return fmt.Errorf("%w: Marshal returned a %T, want text, bytes, a number or a boolean", message.ErrEncode, v)
 		}
@@ -246,10 +249,12 @@ func (p *Publisher) checkFields(fields []any) error {
 	return nil
 }
 
-// Publish writes what comes from in: all that waits at once, up to BatchSize, and nothing waits for others to come. A
-// message is acked when it has been written, else nacked with the error, which is logged where the message has no
-// acking to take it. The channel returned is closed when in has been closed, or ctx has ended, and what was taken is
-// settled; what ctx leaves in the channel is the sender's. The error is always nil.
+// Publish writes the messages from in, up to BatchSize waiting ones at once. It never waits to fill a batch. It acks a
+// message when it is written. Otherwise, it nacks the message with the error, and logs the error if the message has no
+// acking.
+//
+// Publish closes the returned channel when in is closed or ctx has ended, and all received messages are settled. When ctx
+// ends, messages left in the channel stay with the sender. The returned error is always nil.
 func (p *Publisher) Publish(ctx context.Context, in <-chan *message.RawMessage) (<-chan struct{}, error) {
 	done := make(chan struct{})
 	go func() {
@@ -265,7 +270,7 @@ func (p *Publisher) Publish(ctx context.Context, in <-chan *message.RawMessage) 
 	return done, nil
 }
 
-// waiting returns at least one message, none at the end.
+// waiting returns at least one message, or none when in is closed or ctx has ended.
 func (p *Publisher) waiting(ctx context.Context, in <-chan *message.RawMessage) []*message.RawMessage {
 	if ctx.Err() != nil {
 		return nil
@@ -294,7 +299,8 @@ func (p *Publisher) waiting(ctx context.Context, in <-chan *message.RawMessage) 
 	return batch
 }
 
-// write outlives the context: the messages have been taken, and a write in doubt helps nobody.
+// write continues after the end of the context, because the messages have been received and the outcome of an interrupted
+// write would be unknown.
 func (p *Publisher) write(ctx context.Context, batch []*message.RawMessage) {
 	detached, cancel := context.WithTimeout(context.WithoutCancel(ctx), finishTimeout)
 	defer cancel()

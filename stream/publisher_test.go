@@ -26,7 +26,7 @@ func (f *fixture) publisher(t *testing.T, change ...func(*stream.PublisherConfig
 	return pub
 }
 
-// written are the ids of the messages in a stream.
+// written returns the ids of the messages in a stream.
 func (f *fixture) written(t *testing.T, key string) []string {
 	t.Helper()
 	entries, err := f.client.XRange(t.Context(), key, "-", "+").Result()

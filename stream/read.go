@@ -14,7 +14,7 @@ import (
 	"github.com/luatx/luatx/message"
 )
 
-// readBackoff is between attempts while the server is sick.
+// readBackoff is the pause between attempts while the server fails.
 var readBackoff = message.Backoff{Base: 50 * time.Millisecond, Max: 2 * time.Second}
 
 // minBlock keeps a reader that waits for the next redelivery from spinning.
@@ -23,8 +23,8 @@ const minBlock = 10 * time.Millisecond
 // reader is the state of the reading loop.
 type reader struct {
 	*subscription
-	// recoverOwn says that entries may be pending for this consumer that never got here: at the start, and after a
-	// reply was lost.
+	// recoverOwn reports that entries may be pending for this consumer that it never received: at the start, and after a lost
+	// reply.
 	recoverOwn atomic.Bool
 	claimAt    time.Time
 }
@@ -46,7 +46,7 @@ func (r *reader) loop(ctx context.Context) {
 	}
 }
 
-// rest pauses after an error, the longer the more there were. It returns how many there are now in a row.
+// rest pauses after an error, longer with every error in a row, and returns the number of errors in a row.
 func (r *reader) rest(ctx context.Context, failures int, err error) int {
 	if err == nil {
 		return 0
@@ -56,7 +56,7 @@ func (r *reader) rest(ctx context.Context, failures int, err error) int {
 	return failures + 1
 }
 
-// upkeep gives out what is pending and was not given out: here, and in its turn at others.
+// upkeep delivers entries that are pending but not in flight: those of this consumer, and at intervals those of others.
 func (r *reader) upkeep(ctx context.Context) error {
 	if r.recoverOwn.Swap(false) {
 		if err := r.readOwn(ctx); err != nil {
@@ -79,7 +79,7 @@ func (r *reader) upkeep(ctx context.Context) error {
 	return nil
 }
 
-// readNew gives out new entries.
+// readNew delivers new entries.
 func (r *reader) readNew(ctx context.Context) error {
 	batch, err := r.await(ctx)
 	for _, msg := range batch {
@@ -88,7 +88,7 @@ func (r *reader) readNew(ctx context.Context) error {
 	return err
 }
 
-// await reads new entries, and waits for them until something else is to be done.
+// await reads new entries. It waits for them until another task of the loop is due.
 func (r *reader) await(ctx context.Context) ([]*message.RawMessage, error) {
 	places := r.ledger.reserve(ctx, r.cfg.BatchSize)
 	if places == 0 {
@@ -100,8 +100,8 @@ func (r *reader) await(ctx context.Context) ([]*message.RawMessage, error) {
 	return r.openReply(cmd, places)
 }
 
-// openReply opens the entries of a reply, on places reserved before. Entries in flight, or waiting for redelivery, already
-// need none.
+// openReply opens the entries of a reply and releases unused places. Entries that are already in flight or waiting need no
+// place.
 func (r *reader) openReply(cmd group.Read, places int) ([]*message.RawMessage, error) {
 	defer func() { r.ledger.release(places) }()
 	entries, err := cmd.Entries()
@@ -124,7 +124,7 @@ func (r *reader) openReply(cmd group.Read, places int) ([]*message.RawMessage, e
 	return batch, nil
 }
 
-// readOwn gives out what is pending for this consumer and unknown here.
+// readOwn delivers entries that are pending for this consumer but not in its ledger.
 func (r *reader) readOwn(ctx context.Context) error {
 	known := r.ledger.known()
 	for page, err := range r.member.Pending(ctx, r.member.Consumer) {
@@ -148,7 +148,7 @@ func (r *reader) readOwn(ctx context.Context) error {
 	return nil
 }
 
-// lost notes that a reply with entries may have been lost, or be still to come. A cancelled context is neither: it ends a
+// lost records that a reply with entries may be lost or still to come. A cancelled context is neither, because it ends a
 // request only before it is sent.
 func (r *reader) lost(err error) {
 	r.recoverOwn.Store(true)
@@ -157,7 +157,7 @@ func (r *reader) lost(err error) {
 	}
 }
 
-// failed answers an error: the log, a new group, a new look at the cluster.
+// failed handles an error: it logs the error, and creates the group again or reloads the state of the cluster.
 func (s *subscription) failed(ctx context.Context, op string, err error) {
 	if ctx.Err() != nil {
 		return

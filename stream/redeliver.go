@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// redeliver gives out nacked entries again when they are due, and those alone that are still this consumer's.
+// redeliver delivers nacked entries again when they are due, if they still belong to this consumer.
 func (s *subscription) redeliver(ctx context.Context) {
 	failures := 0
 	for ctx.Err() == nil {
@@ -23,7 +23,7 @@ func (s *subscription) redeliver(ctx context.Context) {
 	}
 }
 
-// waitDue waits for a change, and where wait is not negative no longer than that.
+// waitDue waits for a change, or for at most wait if that is not negative.
 func waitDue(ctx context.Context, wait time.Duration, changed <-chan struct{}) {
 	var due <-chan time.Time
 	if wait >= 0 {

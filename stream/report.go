@@ -4,7 +4,7 @@ import (
 	"github.com/luatx/luatx/internal/process"
 )
 
-// processes is the list in which Subscribe registers the Subscriber, or nil.
+// processes returns the list in which Subscribe registers the Subscriber, or nil.
 func (s *Subscriber) processes() *process.List {
 	if s.cfg.Namespace == "" {
 		return nil
@@ -12,14 +12,14 @@ func (s *Subscriber) processes() *process.List {
 	return process.New(s.client, s.cfg.Namespace, s.cfg.Logger)
 }
 
-// report tells operators what the Subscriber does.
+// report returns the state and counts of the Subscriber for operators.
 func (s *subscription) report() process.Report {
 	return process.Report{
 		Stream: s.cfg.Stream, Group: s.cfg.Group, Consumer: s.member.Consumer, InFlight: s.ledger.inFlight(), Counts: s.Stats().counts(),
 	}
 }
 
-// report tells operators what the member does and holds.
+// report returns the state and counts of the member for operators.
 func (m *member) report() process.Report {
 	r := process.Report{
 		Stream: m.cfg.Stream, Group: m.cfg.Group, Consumer: m.name, InFlight: m.inFlight.Load(), Counts: m.Stats().counts(),

@@ -16,7 +16,7 @@ import (
 	"github.com/luatx/luatx/stream"
 )
 
-// reasonOf reads entries with codecs and returns the reason of the first dead letter, or "" for a message.
+// reasonOf reads entries with codecs. It returns the reason of the first dead letter, or the message.
 func (f *fixture) reasonOf(t *testing.T, codecs ...stream.Codec) (reason string, msg *message.RawMessage) {
 	t.Helper()
 	msg, _ = f.first(t, codecs)
@@ -169,7 +169,7 @@ func TestDecodedBytesInFlightAreBounded(t *testing.T) {
 		}
 		if !seen[msg.ID()] && len(seen)%5 == 0 {
 			seen[msg.ID()] = true
-			msg.Nack(errBusy) // the waiting cost it no delivery
+			msg.Nack(errBusy) // the wait cost it no delivery
 			continue
 		}
 		seen[msg.ID()] = true
@@ -204,8 +204,8 @@ func TestPartitionBoundsDecodedBytesOfARun(t *testing.T) {
 	cfg := p.config()
 	cfg.Codecs, cfg.MaxDecodedBytes, cfg.MaxDeliveries = []stream.Codec{codec}, 3*each, 1
 	m := p.consume(t, f.client, cfg, func(context.Context, string) error {
-		first.Do(func() { // the first run is open, and no other one yet
-			if got := codec.decoded.Load(); got < 3 || got > 4 { // the fourth shows that it exceeds the bound
+		first.Do(func() { // the first run is open, and no other run yet
+			if got := codec.decoded.Load(); got < 3 || got > 4 { // decoding the fourth shows that it exceeds the bound
 				t.Errorf("%d messages are decoded for a run, want 3, and one that is put off", got)
 			}
 		})

@@ -21,12 +21,13 @@ import (
 )
 
 const (
-	soakRate  = 2000 // messages a second
+	soakRate  = 2000 // messages per second
 	soakBatch = 20
 	soakNodes = 3
 )
 
-// soakFor is how long TestSoak takes: LUATX_SOAK, else five minutes where LUATX_VERIFY is set, else it is skipped.
+// soakFor returns the duration of TestSoak: LUATX_SOAK, or five minutes if LUATX_VERIFY is set. Otherwise, it skips the
+// test.
 func soakFor(t *testing.T) time.Duration {
 	t.Helper()
 	if text := os.Getenv("LUATX_SOAK"); text != "" {
@@ -40,12 +41,12 @@ func soakFor(t *testing.T) time.Duration {
 	return 5 * time.Minute
 }
 
-// soak is a publisher and three consumers of one server, whose handlers fail; one of them starts anew all the time.
+// soak is a publisher and three consumers of one server, whose handlers fail. One consumer restarts all the time.
 type soak struct {
 	*fixture
 	subs    []*stream.Subscriber
 	sent    atomic.Int64
-	refused [1 << 21]atomic.Bool // once
+	refused [1 << 21]atomic.Bool // set by the first failure
 	done    [1 << 21]atomic.Int32
 }
 
@@ -84,7 +85,7 @@ func (s *soak) consume(ctx context.Context, t *testing.T, sub *stream.Subscriber
 	}
 }
 
-// handle fails the first time for one message in twenty, and for good for one in a thousand.
+// handle fails the first time for one message in twenty, and permanently for one in a thousand.
 func (s *soak) handle(msg *message.RawMessage) {
 	n, _ := strconv.Atoi(msg.ID())
 	switch {
@@ -99,7 +100,7 @@ func (s *soak) handle(msg *message.RawMessage) {
 	}
 }
 
-// sample is what the process and the server take.
+// sample is the resources that the process and the server use.
 type sample struct{ heap, goroutines, server int64 }
 
 func (s *soak) sample(t *testing.T) sample {
@@ -113,7 +114,7 @@ func (s *soak) sample(t *testing.T) sample {
 	used, _, _ = strings.Cut(used, "\r\n")
 	server, err := strconv.ParseInt(used, 10, 64)
 	redistest.Must(t, err)
-	backlog, err := s.client.MemoryUsage(t.Context(), s.key).Result() // as long as consumers are behind
+	backlog, err := s.client.MemoryUsage(t.Context(), s.key).Result() // grows while the consumers are behind
 	if !errors.Is(err, redis.Nil) {
 		redistest.Must(t, err)
 	}
@@ -153,7 +154,7 @@ func TestSoak(t *testing.T) {
 	s.judge(t, samples)
 }
 
-// watch samples until the end, and throws the dead letters away, as an operator would.
+// watch takes samples until the end, and discards the dead letters as an operator would.
 func (s *soak) watch(t *testing.T, begun time.Time, length time.Duration) []sample {
 	t.Helper()
 	tick := time.NewTicker(length / 60)
@@ -178,8 +179,8 @@ func (f *fixture) wantNoBacklog(t *testing.T) {
 	}, func() string { return "entries are not read" })
 }
 
-// judge compares the second quarter with the last one. It leaves out the length of the stream, which depends on the
-// speed of the machine.
+// judge compares the second quarter with the last one. It leaves out the length of the stream, which depends on the speed
+// of the machine.
 func (s *soak) judge(t *testing.T, samples []sample) {
 	t.Helper()
 	median := func(from, to int, of func(sample) int64) int64 {

@@ -10,7 +10,7 @@ import (
 	"github.com/luatx/luatx/message"
 )
 
-// ErrSubscribed says that the Subscriber has a subscription that has not ended.
+// ErrSubscribed is the error if an earlier subscription of the Subscriber has not ended.
 var ErrSubscribed = errors.New("stream: already subscribed")
 
 // Subscriber reads a stream as a consumer of a group.
@@ -19,10 +19,11 @@ type Subscriber struct {
 	cfg    SubscriberConfig
 	active atomic.Bool
 	counts counts
-	outbox bool // it reads an outbox stream
+	outbox bool // reads an outbox stream
 }
 
-// NewSubscriber makes a Subscriber; it does no I/O and never closes the client. The error says what is wrong with cfg.
+// NewSubscriber returns a Subscriber. It does no I/O and never closes the client. It returns an error if client is nil or
+// cfg is invalid.
 func NewSubscriber(client redis.UniversalClient, cfg SubscriberConfig) (*Subscriber, error) {
 	if client == nil {
 		return nil, errors.New("stream: the client of the Subscriber is nil")
@@ -34,12 +35,11 @@ func NewSubscriber(client redis.UniversalClient, cfg SubscriberConfig) (*Subscri
 	return &Subscriber{client: client, cfg: cfg}, nil
 }
 
-// Subscribe makes the group where it does not exist and gives out messages until ctx ends. The channel is closed
-// when nothing is read any more, which takes up to BlockTimeout, longer where the server is silent. Messages that
-// nobody has taken from the channel by then go back to the group, for others to claim at once; those that were taken
-// can still be acked.
+// Subscribe creates the group if it does not exist, and delivers messages until ctx ends. It closes the channel when it
+// reads nothing any more, which takes up to BlockTimeout, or longer if the server does not reply. Messages that are still
+// in the channel then go back to the group, where others may claim them at once. Received messages can still be acked.
 //
-// The error is that of making the group, or ErrSubscribed while an earlier subscription has not ended.
+// Subscribe returns an error if it cannot create the group, or ErrSubscribed if an earlier subscription has not ended.
 func (s *Subscriber) Subscribe(ctx context.Context) (<-chan *message.RawMessage, error) {
 	if !s.active.CompareAndSwap(false, true) {
 		return nil, ErrSubscribed
@@ -55,21 +55,21 @@ func (s *Subscriber) Subscribe(ctx context.Context) (<-chan *message.RawMessage,
 
 // SubscriberStats counts what a Subscriber has done since it was made.
 type SubscriberStats struct {
-	// Delivered is how many messages were given out, redeliveries included.
+	// Delivered is the number of delivered messages, including redeliveries.
 	Delivered int64
-	// Redelivered is how many of them followed a nack.
+	// Redelivered is the number of deliveries that followed a nack.
 	Redelivered int64
-	// Claimed is how many entries were taken over from other consumers, or from this one, after MaxIdleTime.
+	// Claimed is the number of entries that were claimed from other consumers, or from this one, after MaxIdleTime.
 	Claimed int64
-	// Malformed is how often an entry could not be decoded.
+	// Malformed is the number of times that an entry could not be decoded.
 	Malformed int64
-	// Trimmed is how many pending entries were found gone from the stream: lost to trimming before they were acked.
+	// Trimmed is the number of pending entries that were gone from the stream because it was trimmed before they were acked.
 	Trimmed int64
-	// AckFailed is how often an ack could not be written; such a message will be given out again.
+	// AckFailed is the number of acks that could not be written. Their messages are delivered again.
 	AckFailed int64
-	// DeadLettered is how many entries went to the dead-letter stream.
+	// DeadLettered is the number of entries that were moved to the dead-letter stream.
 	DeadLettered int64
-	// Dismissed is how many consumers were removed that had nothing pending and were not heard of for long.
+	// Dismissed is the number of consumers that were removed because they had nothing pending and were idle for long.
 	Dismissed int64
 }
 

@@ -22,18 +22,18 @@ const (
 	ackTimeout  = 5 * time.Second
 )
 
-// subscription is one run of a Subscriber. The reader takes new entries, those lost on the way here and those that
-// others left behind; the redeliverer takes those that were nacked here.
+// subscription is one run of a Subscriber. The reader delivers new entries, entries whose reply was lost, and entries that
+// other consumers left behind. The redeliverer delivers entries that were nacked here.
 type subscription struct {
 	*Subscriber
-	detached context.Context // outlives the subscription: messages in flight are still settled
+	detached context.Context // outlives the subscription, because messages in flight are still settled
 	member   group.Member
-	start    string // of the group, if it is made here
+	start    string // start position of the group, if it is created here
 	ledger   *ledger
 	outage   outage
-	decoded  atomic.Int64 // bytes in flight that went through codecs
-	doubt    atomic.Bool  // a request that makes entries pending has had no reply, and may yet arrive
-	// out has room for every message in flight, so that giving out never blocks.
+	decoded  atomic.Int64 // bytes in flight that codecs have decoded
+	doubt    atomic.Bool  // a request that makes entries pending had no reply, and may still arrive
+	// out has room for every message in flight, so that deliveries never block.
 	out chan *message.RawMessage
 }
 
@@ -51,7 +51,7 @@ func newSubscription(ctx context.Context, s *Subscriber, inFlight int) (*subscri
 	if sub.member.Consumer == "" {
 		sub.member.Consumer = consumerName()
 	}
-	if sub.start == "$" { // a group that is made again later must lose nothing
+	if sub.start == "$" { // so that a group that is created again later misses nothing
 		var err error
 		if sub.start, err = group.LastID(ctx, s.client, s.cfg.Stream); err != nil {
 			return nil, fmt.Errorf("stream: where to start reading %q: %w", s.cfg.Stream, err)
@@ -71,7 +71,7 @@ func consumerName() string {
 	return fmt.Sprintf("%s-%d-%s", host, os.Getpid(), strings.ToLower(rand.Text()[:8]))
 }
 
-// run reads by loop until ctx ends, as one of the processes of a list, which may be nil.
+// run reads with loop until ctx ends. It is registered in a list of processes, which may be nil.
 func (s *subscription) run(ctx context.Context, list *process.List, loop func(context.Context)) {
 	var wg sync.WaitGroup
 	wg.Go(func() { s.redeliver(ctx) })
@@ -91,14 +91,14 @@ func (s *subscription) run(ctx context.Context, list *process.List, loop func(co
 	close(s.out)
 }
 
-// hand gives out an entry that is held; one that cannot be is no longer held.
+// hand delivers a held entry. If the entry has no message, it is no longer held.
 func (s *subscription) hand(e *entry, f group.Fetched) {
 	if msg := s.open(e, f); msg != nil {
 		s.out <- msg
 	}
 }
 
-// open makes a message of an entry that is held, to be given out; nil where it cannot be, and is no longer held.
+// open returns the message of a held entry. If it has none, open returns nil, and the entry is no longer held.
 func (s *subscription) open(e *entry, f group.Fetched) *message.RawMessage {
 	if f.Values == nil {
 		s.ack(e.id)
@@ -131,7 +131,7 @@ func (s *subscription) malformed(e *entry, err error) {
 	s.ledger.shun(e, s.cfg.MaxIdleTime)
 }
 
-// keepDecoded counts the bytes of decoded data of a message that is to be given out. If there are too many in flight it
+// keepDecoded counts the bytes of decoded data of a message that is to be delivered. If there are too many in flight it
 // returns false, and the entry waits until others are settled.
 func (s *subscription) keepDecoded(e *entry, size int64) bool {
 	if held := s.decoded.Add(size); size == 0 || held <= s.cfg.MaxDecodedBytes || held == size {
@@ -145,7 +145,7 @@ func (s *subscription) keepDecoded(e *entry, size int64) bool {
 	return false
 }
 
-// unmarshal makes a message of an entry's fields. The size is that of data that went through codecs, in bytes.
+// unmarshal decodes an entry's fields into a message. It returns the size in bytes of data that codecs have decoded.
 func (s *subscription) unmarshal(id string, values map[string]any) (msg *message.RawMessage, size int64, err error) {
 	defer inbound.RecoverTo(&err) // of a codec
 	msg, err = inbound.Decode(values, func(values map[string]any) (*message.RawMessage, error) { return s.cfg.Unmarshal(id, values) })
@@ -164,7 +164,7 @@ func (s *subscription) unmarshal(id string, values map[string]any) (msg *message
 	return msg, size, nil
 }
 
-// identify gives an attribute a value where it has none.
+// identify sets an attribute that is missing.
 func identify(attrs message.Attributes, name, identity string) {
 	if v := attrs[name]; v == nil || v == "" {
 		attrs[name] = identity
@@ -193,7 +193,7 @@ func (s *subscription) acking(e *entry) *message.Acking {
 	return message.NewAckingFrom(cfg)
 }
 
-// settled frees the place of a message in flight; nacked is nil for one that was not.
+// settled releases the place of a message in flight. If the message was nacked, the error is not nil.
 func (s *subscription) settled(e *entry, nacked error) {
 	var last bool
 	switch {
@@ -220,7 +220,8 @@ func (s *subscription) settled(e *entry, nacked error) {
 	}
 }
 
-// ack tries a few times, beyond the end of the subscription. What cannot be acked will be given out again.
+// ack acknowledges an entry, in several attempts and even after the end of the subscription. If that fails, the entry is
+// delivered again.
 func (s *subscription) ack(id string) {
 	ctx, cancel := context.WithTimeout(s.detached, ackTimeout)
 	defer cancel()

@@ -18,7 +18,7 @@ import (
 	"github.com/luatx/luatx/stream"
 )
 
-// The inbox knows no dead letters, so only the fence keeps the former consumer from applying one.
+// The inbox has no dead letters, so only the fence keeps the former consumer from applying one.
 func TestConsumerCommitsNothingThatItsSuccessorDeadLettered(t *testing.T) {
 	t.Parallel()
 	refused := message.Permanent(errors.New("never"))

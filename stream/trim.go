@@ -13,12 +13,12 @@ import (
 
 var trimScript = redis.NewScript(lua.Script("trim", nil))
 
-// TrimAcked trims from a stream what every one of its groups has read and acknowledged, in one script, and returns how
-// many entries that were. It stops at the oldest entry that a group has pending or has not read; a stream without groups
-// is left alone. Exact takes it all, however long that keeps the server. Otherwise up to about 10,000 entries go at a
-// time, and some hundred may stay.
+// TrimAcked trims the entries of a stream that every one of its groups has read and acknowledged, in one script. It returns
+// the number of trimmed entries. It stops at the oldest entry that is pending in a group or that a group has not read. It
+// does not trim a stream without groups. If exact is set, it trims all such entries, however long that occupies the server.
+// Otherwise, it trims up to about 10,000 entries at a time, and some hundred may stay.
 //
-// It serves any stream, whoever writes it: an outbox, or one that a process of its own keeps short.
+// It works on any stream, including an outbox. It returns an error if the server does not run the script or ctx ends.
 func TrimAcked(ctx context.Context, client redis.UniversalClient, key string, exact bool) (int64, error) {
 	n, err := trimScript.Run(ctx, client, []string{key}, trimMode(exact)).Int64()
 	if err != nil {
@@ -27,7 +27,7 @@ func TrimAcked(ctx context.Context, client redis.UniversalClient, key string, ex
 	return n, nil
 }
 
-// trimMode is what XADD and XTRIM take for an exact length, or for one of about the size.
+// trimMode returns the argument of XADD and XTRIM for an exact or an approximate length.
 func trimMode(exact bool) string {
 	if exact {
 		return "="
@@ -35,16 +35,16 @@ func trimMode(exact bool) string {
 	return "~"
 }
 
-// trimmer knows when streams were trimmed last.
+// trimmer records when streams were last trimmed.
 type trimmer struct {
 	mu   sync.Mutex
 	last map[string]time.Time
 }
 
-// maxTrimmed bounds what the trimmer knows of streams that are written no more.
+// maxTrimmed bounds the number of streams that the trimmer remembers.
 const maxTrimmed = 1000
 
-// due says whether a stream is to be trimmed, and takes it that it is.
+// due reports whether a stream is to be trimmed, and records that it is.
 func (t *trimmer) due(key string, now time.Time, interval time.Duration) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -58,7 +58,7 @@ func (t *trimmer) due(key string, now time.Time, interval time.Duration) bool {
 	return true
 }
 
-// trimWritten trims the streams of what was written, where it is time. The messages are written whether that works or not.
+// trimWritten trims the written streams whose interval is over. The messages are written whether that works or not.
 func (p *Publisher) trimWritten(ctx context.Context, cmds []*redis.StringCmd) {
 	if !p.cfg.TrimAcked {
 		return
@@ -77,7 +77,7 @@ func (p *Publisher) trimWritten(ctx context.Context, cmds []*redis.StringCmd) {
 	}
 }
 
-// trim is TrimAcked for a subscriber that asks for it.
+// trim calls TrimAcked if the subscriber is configured to.
 func (s *subscription) trim(ctx context.Context) {
 	if !s.cfg.TrimAcked {
 		return

@@ -72,11 +72,11 @@ func TestTrimAcked(t *testing.T) {
 	})
 }
 
-// Ids beyond 2^53, where numbers of Lua are equal that are not.
+// The ids exceed 2^53, where Lua takes different numbers for equal.
 func TestTrimAckedComparesIDsExactly(t *testing.T) {
 	t.Parallel()
 	ids := []string{"9007199254740992-9", "9007199254740992-10", "9007199254740993-1", "9007199254740993-9007199254740993", "18446744073709551615-3"}
-	for _, slow := range []string{"a", "z"} { // before and behind the quick one
+	for _, slow := range []string{"a", "z"} { // sorted before and after the fast group
 		for read := 1; read <= len(ids); read++ {
 			f := shared(t)
 			for _, id := range ids[:read] {
@@ -165,7 +165,7 @@ func TestPublisherTrims(t *testing.T) {
 	trims := func() int {
 		return len(proxy.Commands(func(cmd []string) bool { return len(cmd) == 5 && cmd[4] == "=" }))
 	}
-	if n := trims(); n > 2 { // EVALSHA, and EVAL where the server does not know it
+	if n := trims(); n > 2 { // EVALSHA, and EVAL if the server has not loaded the script
 		t.Errorf("%d trims within the interval", n)
 	}
 	eventually(t, func() bool {

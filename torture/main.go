@@ -1,12 +1,12 @@
-// Command torture breaks everything around luatx that can break, and holds what is promised against what is left.
+// Command torture injects every kind of fault around luatx, and checks the promised invariants.
 //
-// A bank and a shop run in several processes: callers, producers, handlers, relays. Nemeses, scheduled by a seed, kill
-// and stop processes and servers, lose and repeat messages, fill memory and disk, move slots, fail over, damage
-// indexes. Every call is recorded; in the end the invariants are checked.
+// A bank and a shop run in several processes: callers, producers, handlers and relays. Nemeses, scheduled by a seed, kill
+// and pause processes and servers, lose and repeat messages, fill memory and disk, move slots, fail over, and damage
+// indexes. Every call is recorded, and the invariants are checked at the end.
 //
 //	go run . --for 10m --seed 7 --topology cluster --wait 1 --json
 //
-// The exit status is 0 where every invariant holds, 1 where one is broken, 2 where the run shows nothing.
+// The exit status is 0 if every invariant holds, 1 if one is violated, and 2 if the run is not valid.
 package main
 
 import (
@@ -29,7 +29,7 @@ import (
 	"github.com/luatx/luatx/torture/internal/work"
 )
 
-// memberCommand is how the program starts its processes; nobody else does.
+// memberCommand is the command with which the program starts its own processes.
 const memberCommand = "torture-member"
 
 const (
@@ -43,7 +43,7 @@ const (
 	statusVoid
 )
 
-// options are what a run is asked for.
+// options are the options of a run.
 type options struct {
 	For      time.Duration
 	Seed     uint64
@@ -92,7 +92,7 @@ func command(ctx context.Context, args []string, out, errs io.Writer) int {
 		fmt.Fprintln(errs, "torture:", err)
 		return statusVoid
 	case !r.OK:
-		if o.Row { // a row says no more than that
+		if o.Row { // a row does not contain the violations
 			r.Problems(errs)
 		}
 		return statusBroken
@@ -159,7 +159,7 @@ func (o options) validate() error {
 	return nil
 }
 
-// write prints the report, and keeps it where that is asked for.
+// write prints the report, and stores it if requested.
 func write(r *report.Report, o options, out io.Writer) error {
 	if o.Out != "" {
 		if err := os.MkdirAll(o.Out, 0o755); err != nil {

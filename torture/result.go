@@ -13,7 +13,7 @@ import (
 	"github.com/luatx/luatx/torture/internal/report"
 )
 
-// report says what the run has shown.
+// report returns the report of the run.
 func (r *run) report() *report.Report {
 	out := &report.Report{
 		Seed: r.Seed, Replay: r.replay(), Topology: r.Topology, Wait: r.Wait, Server: r.site.Version(), Commit: revision(), Go: runtime.Version(),
@@ -61,7 +61,7 @@ func (r *run) event(f nemesis.Fault) report.Event {
 	}
 }
 
-// replay is the command that runs the same schedule again.
+// replay returns the command that repeats the schedule.
 func (r *run) replay() string {
 	words := []string{"go run .", "--for", r.For.String(), "--seed", fmt.Sprint(r.Seed), "--topology", r.Topology}
 	if r.Wait > 0 {
@@ -79,7 +79,7 @@ func (r *run) replay() string {
 	return strings.Join(append(words, "--rate", fmt.Sprint(r.Rate)), " ")
 }
 
-// revision is the commit that was built, as far as git tells.
+// revision returns the commit that was built, according to git.
 func revision() string {
 	out, err := exec.Command("git", "describe", "--always", "--dirty", "--abbrev=10").Output() //nolint:noctx // it takes a moment
 	if err != nil {

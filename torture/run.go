@@ -30,7 +30,7 @@ import (
 
 const (
 	tickEvery = time.Second
-	// drainWithin is how long after the last fault everything must be done.
+	// drainWithin is the time after the last fault in which all work must be done.
 	drainWithin = 30 * time.Second
 	stopWithin  = 12 * time.Second
 )
@@ -39,25 +39,26 @@ const (
 type run struct {
 	options
 	site     *site.Site
-	client   redis.UniversalClient // past the proxies
+	client   redis.UniversalClient // bypasses the proxies
 	tr       *luatx.Transactor
 	branches []ground.Branch
 	crew     *crew.Crew
 	pulse    *pulse.Pulse
 	nemeses  *nemesis.Nemeses
 	checks   verdict.Checks
+	samples  []verdict.Sample
 	log      io.Writer
-	dir      string // histories and the processes' log
+	dir      string // for histories and the processes' log
 	unfit    []string
 
-	began, ended time.Time // ended: the last fault was lifted
+	began, ended time.Time // ended is the end of the last fault
 	drained      time.Duration
 	losses       verdict.Losses
 	story        *verdict.Story
 	world        *verdict.World
 }
 
-// torture runs the program once. The report says what became of it; the error, why there is none.
+// torture runs the program once. It returns the report, or an error if there is none.
 func torture(ctx context.Context, o options, log io.Writer) (shown *report.Report, err error) {
 	logging.Disable() // servers are down on purpose
 	r := &run{options: o, log: log}
@@ -65,7 +66,7 @@ func torture(ctx context.Context, o options, log io.Writer) (shown *report.Repor
 		return nil, err
 	}
 	defer func() {
-		if err == nil && shown.OK && !o.Keep { // what went wrong is to be looked at
+		if err == nil && shown.OK && !o.Keep { // keep the files of a failed run
 			err = os.RemoveAll(r.dir)
 		}
 	}()
@@ -98,7 +99,7 @@ func torture(ctx context.Context, o options, log io.Writer) (shown *report.Repor
 	return r.report(), nil
 }
 
-// disk is where the server gets a file system of its own; empty: nowhere, and why that cannot be is noted.
+// disk returns the directory for the server's own file system. It returns "" if there is none, and records the reason.
 func (r *run) disk() string {
 	if r.Topology == clusterTopology || r.NoDisk {
 		return ""
@@ -151,7 +152,7 @@ func (r *run) staff(ctx context.Context) error {
 	return err
 }
 
-// skewed builds the program with a wrong clock, where that is wanted.
+// skewed builds the program with a wrong clock, unless that is disabled.
 func (r *run) skewed(ctx context.Context) (string, error) {
 	if r.NoClock {
 		r.unfit = append(r.unfit, "clock: not asked for")
@@ -166,7 +167,7 @@ func (r *run) skewed(ctx context.Context) (string, error) {
 	return program, nil
 }
 
-// fight lets the nemeses loose for as long as the run is to take.
+// fight runs the nemeses for the duration of the run.
 func (r *run) fight(ctx context.Context) {
 	r.nemeses = nemesis.New(nemesis.Config{
 		Site: r.site, Crew: r.crew, Pulse: r.pulse, Branches: r.branches, Seed: r.Seed, Only: r.Nemeses,
@@ -182,17 +183,18 @@ func (r *run) fight(ctx context.Context) {
 	}()
 	<-r.pulse.Next([]int{0}, r.began) // once work has begun
 	r.nemeses.Run(limited)
-	<-limited.Done() // also where there are no nemeses
+	<-limited.Done() // also if there are no nemeses
 	r.ended = time.Now()
 	r.crew.Quiet()
 	stop()
 	<-watched
 }
 
-// watch holds at every tick what must be so at every moment, and plays the operator who re-arms what was parked.
+// watch checks the permanent invariants at every tick, and re-arms parked events like an operator.
 func (r *run) watch(ctx context.Context, broken func()) {
 	patience := min(max(r.For/10, 15*time.Second), time.Minute)
 	at := verdict.Ticker{Branches: r.branches, Client: r.client, Transactor: r.tr, Checks: &r.checks, Patience: patience}
+	defer func() { r.samples = at.Samples }()
 	ticker := time.NewTicker(tickEvery)
 	defer ticker.Stop()
 	for {
@@ -211,12 +213,12 @@ func (r *run) watch(ctx context.Context, broken func()) {
 	}
 }
 
-// rearm re-arms all that is parked; what the servers do not do now, they do at the next tick.
+// rearm re-arms all parked events. It ignores errors, because the next tick tries again.
 func (r *run) rearm(ctx context.Context) {
 	_, _ = outbox.NewStore(r.tr).As("operator").RearmAll(ctx, outbox.Filter{}, outbox.RearmOptions{MaxParkedAgain: -1})
 }
 
-// drain waits until everything is done that was begun.
+// drain waits until all work is done.
 func (r *run) drain(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, drainWithin+10*time.Second)
 	defer cancel()
@@ -244,10 +246,10 @@ func (r *run) drain(ctx context.Context) {
 	r.checks.Hold(verdict.Drains, r.drained <= drainWithin, "it took %v", r.drained)
 }
 
-// left says what is still to be done; nil: nothing.
+// left returns what is left to do, or nil if nothing is.
 func (r *run) left(ctx context.Context) error {
 	for _, b := range r.branches {
-		for _, key := range []string{b.Orders, b.Ticks, b.Signals} {
+		for _, key := range []string{b.Orders, b.Ticks, b.Signals, b.Steps} {
 			if err := unread(ctx, r.client, key); err != nil {
 				return err
 			}
@@ -263,7 +265,7 @@ func (r *run) left(ctx context.Context) error {
 	return nil
 }
 
-// unread says what of a stream is not read, or not acknowledged.
+// unread returns the entries of a stream that are not read or not acknowledged.
 func unread(ctx context.Context, client redis.UniversalClient, key string) error {
 	groups, err := client.XInfoGroups(ctx, key).Result()
 	if err != nil {
@@ -273,6 +275,9 @@ func unread(ctx context.Context, client redis.UniversalClient, key string) error
 	if err != nil {
 		return err
 	}
+	if len(groups) == 0 && len(last) > 0 {
+		return fmt.Errorf("%s: nobody reads it", key)
+	}
 	for _, group := range groups {
 		if group.Pending > 0 || len(last) > 0 && group.LastDeliveredID != last[0].ID {
 			return fmt.Errorf("%s: %d pending, read up to %s", key, group.Pending, group.LastDeliveredID)
@@ -281,7 +286,7 @@ func unread(ctx context.Context, client redis.UniversalClient, key string) error
 	return nil
 }
 
-// judge holds everything against everything, once all stands still.
+// judge checks all invariants after the processes have stopped.
 func (r *run) judge(ctx context.Context) (err error) {
 	fmt.Fprintln(r.log, "judging")
 	if r.story, err = verdict.Tell(r.dir); err != nil {
@@ -290,7 +295,7 @@ func (r *run) judge(ctx context.Context) (err error) {
 	if r.world, err = verdict.Look(ctx, r.site.Plan, r.client, r.tr); err != nil {
 		return err
 	}
-	evidence := verdict.Evidence{World: r.world, Story: r.story, Outages: r.nemeses.Outages, Taken: r.nemeses.Taken, Barrier: r.Wait > 0}
+	evidence := verdict.Evidence{World: r.world, Story: r.story, Outages: r.nemeses.Outages, Taken: r.nemeses.Taken, Barrier: r.Wait > 0, Samples: r.samples}
 	for _, f := range r.nemeses.Faults {
 		if f.Kind == nemesis.Repeating {
 			evidence.Repeats = append(evidence.Repeats, verdict.Span{From: f.From.UnixNano(), To: f.To.UnixNano()})
@@ -324,7 +329,7 @@ func (r *run) judgeNemeses() {
 	}
 }
 
-// judgeOutbox holds that every event is sent and counted once, and that there is nothing left to repair.
+// judgeOutbox checks that every event is sent and counted once, and that nothing is left to repair.
 func (r *run) judgeOutbox(ctx context.Context) error {
 	store := outbox.NewStore(r.tr)
 	counts, err := store.Counts(ctx)
@@ -350,7 +355,7 @@ func (r *run) judgeOutbox(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		if finding.Kind != repair.Stale { // what is past its time is no damage
+		if finding.Kind != repair.Stale { // expired data is no damage
 			r.checks.Hold(verdict.StatesAddUp, false, "repair would find: %v", finding)
 		}
 	}

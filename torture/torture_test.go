@@ -14,20 +14,20 @@ import (
 	"github.com/luatx/luatx/torture/internal/work"
 )
 
-// asMember makes the test program one of a run's processes.
+// asMember makes the test program a process of a run.
 const asMember = "LUATX_TORTURE_MEMBER"
 
 func TestMain(m *testing.M) {
 	if os.Getenv(asMember) != "" {
 		os.Exit(work.Main(os.Stdin, os.Stdout, os.Stderr))
 	}
-	if err := os.Setenv(asMember, "1"); err != nil { // of all that this process starts
+	if err := os.Setenv(asMember, "1"); err != nil { // for all processes that this one starts
 		panic(err)
 	}
 	redistest.Main(m)
 }
 
-// tortured runs the program, and holds that its invariants hold.
+// tortured runs the program and fails the test if an invariant is violated.
 func tortured(t *testing.T, args ...string) *report.Report {
 	t.Helper()
 	redistest.Need(t)
@@ -47,12 +47,12 @@ func tortured(t *testing.T, args ...string) *report.Report {
 	return r
 }
 
-// TestProcesses holds all invariants for 30 s in which processes are killed and stopped, indexes are damaged, and
-// settlements come late.
+// TestProcesses checks all invariants for 30 s while processes are killed and paused, indexes are damaged, and settlements
+// are late.
 func TestProcesses(t *testing.T) {
 	r := tortured(t, "--for", "30s", "--rate", "600", "--seed", "1", "--no-clock", "--no-disk",
-		"--nemeses", "kill-worker,kill-relay,stop-worker,stop-relay,lose-index,stale-lease")
-	for _, kind := range []string{"kill-worker", "kill-relay", "stop-worker", "stop-relay", "lose-index", "stale-lease"} {
+		"--nemeses", "kill-worker,kill-relay,die-before-script,stop-worker,stop-relay,lose-index,stale-lease")
+	for _, kind := range []string{"kill-worker", "kill-relay", "die-before-script", "stop-worker", "stop-relay", "lose-index", "stale-lease"} {
 		if r.Faults[kind] == 0 {
 			t.Errorf("no %s", kind)
 		}
@@ -64,7 +64,7 @@ func TestProcesses(t *testing.T) {
 	}
 }
 
-// verifying skips what takes long.
+// verifying skips tests that take long.
 func verifying(t *testing.T) {
 	t.Helper()
 	if os.Getenv("LUATX_VERIFY") == "" {
@@ -72,19 +72,19 @@ func verifying(t *testing.T) {
 	}
 }
 
-// TestSingle holds all invariants on one server, with faults of all kinds.
+// TestSingle checks all invariants on one server with faults of all kinds.
 func TestSingle(t *testing.T) {
 	verifying(t)
 	inflicted(t, tortured(t, "--for", "2m", "--seed", "2"))
 }
 
-// TestCluster holds them on a cluster, where failovers may lose commits, but nothing else.
+// TestCluster checks them on a cluster, where failovers may lose commits but nothing else.
 func TestCluster(t *testing.T) {
 	verifying(t)
 	inflicted(t, tortured(t, "--for", "2m", "--seed", "3", "--topology", "cluster"))
 }
 
-// TestBarrier holds that nothing is lost of what replicas had, and that nothing is published before they had it.
+// TestBarrier checks that nothing is lost that replicas had, and that nothing is published before they had it.
 func TestBarrier(t *testing.T) {
 	verifying(t)
 	r := tortured(t, "--for", "1m", "--seed", "4", "--topology", "cluster", "--wait", "1", "--no-clock", "--nemeses", "lag-then-kill")
@@ -93,7 +93,7 @@ func TestBarrier(t *testing.T) {
 	}
 }
 
-// inflicted holds that every kind of fault that the run has was inflicted.
+// inflicted fails the test unless every kind of fault that the run supports was inflicted.
 func inflicted(t *testing.T, r *report.Report) {
 	t.Helper()
 	fit := 0

@@ -6,51 +6,53 @@ import (
 	"time"
 )
 
-// Health is what a readiness probe wants to know.
+// Health is the state of a trigger for a readiness probe.
 type Health struct {
-	// Function and Transport say what runs on what: redis.pubsub, redis.stream, or what Config.Mode says of a Driver.
+	// Function and Transport identify the trigger. Transport is redis.pubsub or redis.stream, or the value of Config.Mode for a
+	// Driver.
 	Function, Transport string
-	// State is that of the place that receives; while all places work on something, of the one that changed last.
+	// State is the state of the place that receives. If every place processes a delivery, it is the state of the place that
+	// changed last.
 	State State
-	// Since is when it became so.
+	// Since is the time of the change to State.
 	Since time.Time
 	// Ready reports that the trigger is connected and makes progress: it is not Stalled.
 	Ready bool
 	// Stalled reports that deliveries are worked on, or failed, and that none succeeded for Config.ProgressTimeout.
 	Stalled bool
-	// LastError is the latest error, of whatever kind, and LastErrorAt when it was; nil: there was none. It is not
-	// cleared by a success.
+	// LastError is the latest error of any kind, and LastErrorAt its time. LastError is nil if there was none. A success does not
+	// clear it.
 	LastError   error
 	LastErrorAt time.Time
 }
 
-// Stats counts what a trigger has done.
+// Stats has the counts of a trigger.
 type Stats struct {
-	// InFlight is the number of deliveries that functions work on now, or whose ack is owed.
+	// InFlight is the number of deliveries that functions process now, or whose ack has not been written yet.
 	InFlight int64
 	// Retrying is the number of failed entries that wait until they are due again. With Config.Ordered such an entry is
 	// in flight instead.
 	Retrying int64
-	// OldestUnacked is the age of the oldest delivery that is in flight or waits to be tried again, counted from when the
-	// entry was added, as its id says, or the message was received. It is 0 if there is none.
+	// OldestUnacked is the age of the oldest delivery that is in flight or waits for a retry. The age of an entry counts from the
+	// time in its id, and that of a message from its receipt. It is 0 if there is none.
 	OldestUnacked time.Duration
-	// Owed is how many entries are done whose ack has failed so far.
+	// Owed is the number of successful entries whose ack has failed so far.
 	Owed int64
-	// Delivered is how many deliveries there were.
+	// Delivered is the number of deliveries.
 	Delivered int64
-	// Failed is how many of them were not done: the function returned an error or panicked, or no payload could be built.
+	// Failed is the number of failed deliveries: the function returned an error or panicked, or no payload could be built.
 	Failed int64
-	// Acked is how many entries were acked, by the trigger or by a commit. Dead letters do not count.
+	// Acked is the number of entries that the trigger or a commit acknowledged. Dead letters do not count.
 	Acked int64
-	// AckFailed is how often an ack or a dead letter could not be written.
+	// AckFailed is the number of failed attempts to write an ack or a dead letter.
 	AckFailed int64
-	// DeadLettered is how many entries went to the dead letters.
+	// DeadLettered is the number of entries that were moved to the dead letters.
 	DeadLettered int64
-	// Dropped is how many deliveries were given up, because they come once.
+	// Dropped is the number of failed deliveries that the source does not deliver again.
 	Dropped int64
-	// Reconnects is how often the driver connected anew.
+	// Reconnects is the number of times that the driver reconnected.
 	Reconnects int64
-	// Gaps are the times in which a pub/sub trigger heard nothing.
+	// Gaps are the times in which a pub/sub trigger was not subscribed.
 	Gaps Gaps
 }
 
@@ -66,27 +68,27 @@ func (c *counts) stats() Stats {
 	}
 }
 
-// board shows where a trigger stands.
+// board holds the visible state of a trigger.
 type board struct {
 	mu     sync.Mutex
 	health Health
-	turn   bool                                      // a place has the turn, and the state shown is its
+	turn   bool                                      // a place has the turn, and the shown state is its state
 	watch  func(from State, on stateEvent, to State) // for tests; may be nil
 }
 
-// show notes the transition of a place, which has the turn or not.
+// show records a transition of a place, which may have the turn.
 func (b *board) show(from State, on stateEvent, to State, turn bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.watch != nil {
 		b.watch(from, on, to)
 	}
-	if !to.Final() || from == Initializing { // of several places the last one to stop ends the trigger
+	if !to.Final() || from == Initializing { // the last of several places to stop ends the trigger
 		b.state(to, turn)
 	}
 }
 
-// ended notes that the trigger has stopped.
+// ended records that the trigger has stopped.
 func (b *board) ended() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -94,7 +96,7 @@ func (b *board) ended() {
 	b.health.Ready = false
 }
 
-// taken notes that a place in the state has taken the turn.
+// taken records that a place in this state has taken the turn.
 func (b *board) taken(s State) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -102,14 +104,14 @@ func (b *board) taken(s State) {
 	b.state(s, true)
 }
 
-// given notes that a place has given the turn away.
+// given records that a place has passed the turn on.
 func (b *board) given() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.turn = false
 }
 
-// connected notes whether the driver is.
+// connected records whether the driver is connected.
 func (b *board) connected(yes bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -128,7 +130,7 @@ func (b *board) report() Health {
 	return b.health
 }
 
-// state must be called with the lock held.
+// state returns the shown state. The caller holds the lock.
 func (b *board) state(s State, turn bool) {
 	if b.turn && !turn || b.health.State == s {
 		return

@@ -18,15 +18,15 @@ import (
 	"github.com/luatx/luatx/trigger"
 )
 
-// resumesWithin is after which time a pub/sub trigger must hear again when its server is back.
+// resumesWithin is the time within which a pub/sub trigger must receive again after its server is back.
 const resumesWithin = 2 * time.Second
 
-// storm is triggers of every kind under load, on a server whose every write is on disk before it is answered.
+// storm runs triggers of every kind under load, on a server that writes to disk before it replies.
 type storm struct {
 	t       *testing.T
 	server  *redistest.Server
 	proxy   *respproxy.Proxy
-	client  *redis.Client // past the proxy
+	client  *redis.Client // not through the proxy
 	stream  *stream
 	channel string
 
@@ -43,7 +43,7 @@ func newStorm(t *testing.T) *storm {
 	server := redistest.Single(t, redistest.Config("appendonly yes", "appendfsync always"))
 	x := &storm{
 		t: t, server: server, proxy: redistest.Proxy(t, server.Addr()), channel: "news",
-		client:  redistest.Admin(t, server.Addr(), func(o *redis.Options) { o.MaxRetries = -1 }), // or an entry is there twice
+		client:  redistest.Admin(t, server.Addr(), func(o *redis.Options) { o.MaxRetries = -1 }), // a repeated XADD would add the entry twice
 		grouped: &effects{}, heard: &effects{}, plain: &effects{}, triggers: map[string]*started{},
 	}
 	x.stream = newStream(t, x.client)
@@ -76,7 +76,7 @@ func newStorm(t *testing.T) *storm {
 
 func (x *storm) counts() string { return x.stream.key + ":counts" }
 
-// load adds entries and publishes messages until stop is called; what was not answered may be there or not.
+// load adds entries and publishes messages until stop is called. A write without a reply may have happened or not.
 func (x *storm) load() (stop func()) {
 	done := make(chan struct{})
 	var running sync.WaitGroup
@@ -105,7 +105,7 @@ func (x *storm) load() (stop func()) {
 	return func() { close(done); running.Wait() }
 }
 
-// hearsAgain waits until the pub/sub trigger hears what is published from now on, and notes how long that took.
+// hearsAgain waits until the pub/sub trigger receives new messages, and records how long that took.
 func (x *storm) hearsAgain() {
 	x.t.Helper()
 	from := time.Now()
@@ -117,14 +117,14 @@ func (x *storm) hearsAgain() {
 	x.resumed = append(x.resumed, time.Since(from))
 }
 
-// more waits until so many more entries were added.
+// more waits until n further entries were added.
 func (x *storm) more(n int64) {
 	x.t.Helper()
 	want := x.added.Load() + n
 	redistest.Eventually(x.t, "entries to be added", func() bool { return x.added.Load() >= want })
 }
 
-// judge holds that nothing that was confirmed is lost, and that what was done in a transaction was done once.
+// judge checks that no confirmed entry is lost, and that each transaction took effect once.
 func (x *storm) judge() {
 	x.t.Helper()
 	for name, effects := range map[string]*effects{"group": x.grouped, "no group": x.plain} {
@@ -156,7 +156,7 @@ func (x *storm) judge() {
 	}
 }
 
-// wantAll waits until all that was confirmed has run, for as long as the backlog shrinks.
+// wantAll waits until all confirmed entries have run, as long as the backlog shrinks.
 func (x *storm) wantAll(name string, effects func() []string) {
 	x.t.Helper()
 	missing := func() (left []string) {
@@ -180,7 +180,7 @@ func (x *storm) wantAll(name string, effects func() []string) {
 	}
 }
 
-// often is how often something is done: less, where tests are to be quick.
+// often returns the number of repetitions, which is smaller in quick tests.
 func often(quick, long int) int {
 	if verifying() {
 		return long
@@ -188,7 +188,7 @@ func often(quick, long int) int {
 	return quick
 }
 
-func TestTriggersLoseNothingInTrouble(t *testing.T) {
+func TestTriggersLoseNoConfirmedEntryDuringFaults(t *testing.T) {
 	t.Parallel()
 	for name, trouble := range map[string]func(x *storm){
 		"kills": kills, "cuts": cuts, "pause": pause, "torn connections": tornConnections,
@@ -207,18 +207,18 @@ func TestTriggersLoseNothingInTrouble(t *testing.T) {
 	}
 }
 
-// kills ends the server by SIGKILL and starts it again.
+// kills kills the server by SIGKILL and starts it again.
 func kills(x *storm) {
 	for n := range often(2, 10) {
 		x.more(200)
 		redistest.Must(x.t, x.server.Kill())
-		lasts(time.Duration(often(0, n%3)) * 2 * time.Second) // for as long as backoffs grow to their longest
+		lasts(time.Duration(often(0, n%3)) * 2 * time.Second) // until backoffs have reached their maximum
 		redistest.Must(x.t, x.server.Restart(redistest.Soon(x.t)))
 		x.hearsAgain()
 	}
 }
 
-// cuts breaks every connection, again and again.
+// cuts breaks every connection repeatedly.
 func cuts(x *storm) {
 	for n := range often(20, 100) {
 		lasts(30 * time.Millisecond)
@@ -229,7 +229,7 @@ func cuts(x *storm) {
 	}
 }
 
-// pause stops the server's process, and lets it go on.
+// pause stops the server's process and continues it.
 func pause(x *storm) {
 	x.hearsAgain()
 	x.more(200)
@@ -239,7 +239,7 @@ func pause(x *storm) {
 	x.hearsAgain()
 }
 
-// tornConnections loses requests and replies at random.
+// tornConnections drops requests and replies at random.
 func tornConnections(x *storm) {
 	calm := x.proxy.Chaos(respproxy.Chaos{Seed: 9, DropRequest: 0.02, DropReply: 0.02, Cut: 0.02, Duplicate: 0, Delay: 0.05})
 	lasts(time.Duration(often(3000, 30000)) * time.Millisecond)
@@ -247,5 +247,5 @@ func tornConnections(x *storm) {
 	x.hearsAgain()
 }
 
-// lasts keeps up a trouble.
+// lasts continues a fault for a while.
 func lasts(d time.Duration) { <-time.After(d) }

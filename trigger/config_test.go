@@ -37,7 +37,7 @@ func wrongOptions(t *testing.T, err error) (names []string) {
 	return names
 }
 
-func TestWrongOptions(t *testing.T) {
+func TestValidateReportsEachWrongOption(t *testing.T) {
 	t.Parallel()
 	stream := func(change func(*Config)) Config {
 		c := Config{Function: "f", Run: nothing, Connector: Connector{URL: "redis://localhost"}, Mode: ModeStream, Stream: "s", Group: "g"}
@@ -123,7 +123,7 @@ func TestWrongOptions(t *testing.T) {
 	}
 }
 
-func TestSecretsAreNotShown(t *testing.T) {
+func TestConnectorHidesSecretsInAllOutput(t *testing.T) {
 	t.Parallel()
 	const secret = "hunter2"
 	for name, c := range map[string]Connector{
@@ -152,7 +152,7 @@ func TestSecretsAreNotShown(t *testing.T) {
 	}
 }
 
-func TestRetryOfTriggerGoesBeforeThatOfConnectorAndDefaults(t *testing.T) {
+func TestRetryOfTriggerOverridesConnectorAndDefaults(t *testing.T) {
 	t.Parallel()
 	c := Config{
 		Connector: Connector{Retry: Retry{
@@ -166,7 +166,7 @@ func TestRetryOfTriggerGoesBeforeThatOfConnectorAndDefaults(t *testing.T) {
 	}
 }
 
-func TestDeliveriesOfAStreamAreBoundedByDefault(t *testing.T) {
+func TestMaxDeliveriesOfAStreamHasADefault(t *testing.T) {
 	t.Parallel()
 	for want, c := range map[int]Config{
 		20: {Mode: ModeStream}, 0: {Mode: ModePubSub}, 3: {Mode: ModeStream, MaxDeliveries: 3}, -1: {Mode: ModeStream, MaxDeliveries: -1},
@@ -180,8 +180,7 @@ func TestDeliveriesOfAStreamAreBoundedByDefault(t *testing.T) {
 	}
 }
 
-// TestLogLinesNameWhatIsWaitedFor holds what every line of a trigger names, and that it goes to the logger of the Config.
-func TestLogLinesNameWhatIsWaitedFor(t *testing.T) {
+func TestLogLinesHaveModeFunctionAndSourceAndUseTheConfiguredLogger(t *testing.T) {
 	t.Parallel()
 	for want, c := range map[string]Config{
 		"mode=pubsub function=f channels=\"[c a*]\"": {Mode: ModePubSub, Channels: []string{"c"}, Patterns: []string{"a*"}},
@@ -199,7 +198,7 @@ func TestLogLinesNameWhatIsWaitedFor(t *testing.T) {
 	}
 }
 
-func TestCausesAreTold(t *testing.T) {
+func TestStartErrorsNameTheOptionThatCausedThem(t *testing.T) {
 	t.Parallel()
 	reply := func(text string) error { return replyError(text) }
 	for _, c := range []struct {

@@ -15,21 +15,22 @@ import (
 	"github.com/luatx/luatx/message"
 )
 
-// Connector says how to reach the server. Several triggers may share one. It shows no secret when it is printed or logged.
+// Connector configures the connection to the server. Several triggers may share one. It hides secrets when it is printed or
+// logged.
 type Connector struct {
-	// URL is redis://host:port/db, or rediss:// for TLS, with name and password before the host where they are not given
-	// below, and go-redis' options behind a question mark. Required, unless there is a Client.
+	// URL is redis://host:port/db, or rediss:// for TLS. It may have a name and a password before the host, and go-redis options
+	// after a question mark. Required, unless Client is set.
 	URL string
-	// Cluster says that the URL names a node of a Redis Cluster; more of them as ?addr=host:port.
+	// Cluster means that the URL is that of a node of a Redis Cluster. Add further nodes as ?addr=host:port.
 	Cluster bool
-	// TLS is how a rediss:// connection is made: root CAs, certificate, server name. Defaults to the system's CAs.
+	// TLS configures rediss:// connections: root CAs, certificate, server name. Defaults to the system's CAs.
 	TLS *tls.Config
-	// Username and Password go before those of the URL.
+	// Username and Password override those of the URL.
 	Username, Password string
-	// Retry are defaults for all triggers of the connector.
+	// Retry has the defaults of all triggers of the connector.
 	Retry Retry
-	// Client is used instead of one made from URL, and not closed. Set ContextTimeoutEnabled on it, or a server that
-	// hangs is noticed some seconds later.
+	// Client is used instead of a client made from URL. The trigger does not close it. Set its ContextTimeoutEnabled; otherwise
+	// the trigger notices an unresponsive server some seconds later.
 	Client redis.UniversalClient
 }
 
@@ -57,7 +58,7 @@ func (c Connector) MarshalText() ([]byte, error) { return []byte(c.String()), ni
 func (c Connector) validate() error {
 	if c.Client != nil {
 		if c.URL != "" || c.Cluster || c.TLS != nil || c.Username != "" || c.Password != "" {
-			return wrong("Connector.Client", "leave URL, Cluster, TLS, Username and Password empty beside it")
+			return wrong("Connector.Client", "leave URL, Cluster, TLS, Username and Password empty, or clear Client")
 		}
 		return nil
 	}
@@ -65,27 +66,27 @@ func (c Connector) validate() error {
 	return err
 }
 
-// clientRetries is how often the client itself tries again, for a connection of the pool that had ended. The trigger has
-// backoffs of its own.
+// clientRetries is the number of retries of the client itself, for a pooled connection that has ended. The trigger has its own
+// backoff.
 const clientRetries = 1
 
-// options are those of a client: of one server, or of a cluster.
+// options returns the options of a client for one server or a cluster.
 func (c Connector) options() (*redis.Options, *redis.ClusterOptions, error) {
 	if c.URL == "" {
-		return nil, nil, wrong("Connector.URL", "give a URL such as redis://localhost:6379/0")
+		return nil, nil, wrong("Connector.URL", "set a URL such as redis://localhost:6379/0")
 	}
 	u, err := url.Parse(c.URL)
-	if err != nil { // the error would quote the password
-		return nil, nil, wrong("Connector.URL", "it cannot be read as a URL: percent-encode special characters in name and password")
+	if err != nil { // the error would contain the password
+		return nil, nil, wrong("Connector.URL", "percent-encode special characters in the name and the password")
 	}
 	user, password := u.User.Username(), ""
 	if u.User != nil {
 		password, _ = u.User.Password()
 	}
 	user, password = cmp.Or(c.Username, user), cmp.Or(c.Password, password)
-	u.User = nil // of what is left, errors may speak
+	u.User = nil // the rest has no secrets
 	if c.TLS != nil && u.Scheme != "rediss" {
-		return nil, nil, wrong("Connector.TLS", "use a URL of rediss:// with it")
+		return nil, nil, wrong("Connector.TLS", "use a rediss:// URL")
 	}
 	if c.Cluster {
 		opts, err := redis.ParseClusterURL(u.String())
@@ -113,7 +114,7 @@ func badURL(err error) error {
 	return &OptionError{Option: "Connector.URL", Remedy: "use redis://host:port/db or rediss://host:port/db", Err: fmt.Errorf("%w: %w", ErrOption, err)}
 }
 
-// mergeTLS puts the caller's config before that of the URL, which knows the server's name.
+// mergeTLS gives the caller's config precedence over that of the URL, which has the server's name.
 func mergeTLS(ofURL, given *tls.Config) *tls.Config {
 	if given == nil {
 		return ofURL
@@ -123,7 +124,7 @@ func mergeTLS(ofURL, given *tls.Config) *tls.Config {
 	return merged
 }
 
-// connect returns a client, and what ends it. It does no I/O.
+// connect returns a client, and a function that closes it. It does no I/O.
 func (c Connector) connect() (redis.UniversalClient, func() error, error) {
 	if c.Client != nil {
 		return c.Client, func() error { return nil }, nil
@@ -146,18 +147,18 @@ func (c Connector) connect() (redis.UniversalClient, func() error, error) {
 	}, nil
 }
 
-// Retry says how long a trigger waits after failures. What is zero is taken from the Connector, and then from the
-// defaults; the delay is chosen evenly below a ceiling that doubles with every failure.
+// Retry configures the delays after failures. Zero fields are taken from the Connector, and then from the defaults. Each delay is
+// random below a ceiling that doubles with every failure.
 type Retry struct {
-	// Reconnect is between attempts to connect or to receive. The first attempt follows at once. Defaults to 50 ms, at
+	// Reconnect is the delay between attempts to connect or to receive. The first attempt follows at once. Defaults to 50 ms, at
 	// most 1 s.
 	Reconnect message.Backoff
-	// Entry is after which time an entry whose function failed is due again, by the number of its deliveries, where the
-	// error does not say (message.RetryAfter). Defaults to 100 ms, at most 30 s.
+	// Entry is the delay before a failed entry is retried. It grows with the number of deliveries. An error with
+	// message.RetryAfter overrides it. Defaults to 100 ms, at most 30 s.
 	Entry message.Backoff
 }
 
-// over fills what is zero from the defaults.
+// over fills zero fields from the defaults.
 func (r Retry) over(defaults Retry) Retry {
 	r.Reconnect.Base = cmp.Or(r.Reconnect.Base, defaults.Reconnect.Base)
 	r.Reconnect.Max = cmp.Or(r.Reconnect.Max, defaults.Reconnect.Max)

@@ -1,5 +1,5 @@
-// Package trigger runs a function for each message of a Redis pub/sub channel, or for each entry of a stream, through
-// whatever happens to the connection. It needs no router and no transaction, and works with both.
+// Package trigger runs a function for each message of a Redis pub/sub channel or each entry of a stream. It reconnects after
+// failures. It needs no router and no transaction, and works with both.
 //
 //	r := trigger.New(trigger.Config{
 //		Function:  "send-mail",
@@ -9,11 +9,10 @@
 //	})
 //	err := r.Run(ctx)
 //
-// A stream is read at least once: an entry is acked when the function has returned without error, and before that stays
-// pending, to be tried again here or elsewhere. Pub/sub is fire and forget: what is published while nobody listens is
-// gone, and Stats counts how long that was.
+// Streams are read at least once. An entry is acked when the function has returned without an error. Until then it stays pending,
+// and this process or another one retries it. Pub/sub is fire and forget: messages that are published while no connection is
+// subscribed are lost, and Stats counts these gaps.
 //
-// A Runtime goes through the states of one table, and runs from it. docs/trigger.md draws it and tells what
-// each state means. A function may open a transaction of luatx whose commit acknowledges the entry: give the message to an
-// Engine with luatx.Middleware.
+// A Runtime is a state machine with one table of transitions, which docs/trigger.md draws and explains. A function may run a
+// transaction of luatx whose commit acknowledges the entry: pass the message to an Engine with luatx.Middleware.
 package trigger

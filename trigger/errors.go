@@ -12,58 +12,58 @@ import (
 )
 
 var (
-	// ErrStarted says that Run was called before. A Runtime runs once.
+	// ErrStarted means that Run was called before. A Runtime runs once.
 	ErrStarted = errors.New("trigger: already started")
-	// ErrOption is any OptionError that lies in the options alone: nobody was asked yet.
+	// ErrOption is the cause of an OptionError that needs no I/O to detect.
 	ErrOption = errors.New("wrong option")
-	// ErrAuth says that the server refuses name or password.
+	// ErrAuth means that the server rejects the name or the password.
 	ErrAuth = errors.New("authentication failed")
-	// ErrDenied says that the user may not do what the trigger needs.
+	// ErrDenied means that the user lacks a permission that the trigger needs.
 	ErrDenied = errors.New("permission denied")
-	// ErrTLS says that the two sides do not trust each other, or do not both speak TLS.
+	// ErrTLS means that one side does not trust the other one, or does not use TLS.
 	ErrTLS = errors.New("no TLS connection")
-	// ErrUnreachable says that nobody answers at the address, or that the server is not ready.
-	ErrUnreachable = errors.New("server out of reach")
-	// ErrWrongType says that the key is no stream.
+	// ErrUnreachable means that no server responds at the address, or that it is not ready.
+	ErrUnreachable = errors.New("server unreachable")
+	// ErrWrongType means that the key is not a stream.
 	ErrWrongType = errors.New("not a stream")
 )
 
-// OptionError is why a trigger could not begin. It never holds a secret.
+// OptionError explains why a trigger could not start. It never contains a secret.
 type OptionError struct {
-	// Option is the field of Config to look at, such as "Connector.Password".
+	// Option is the field of Config to change, such as "Connector.Password".
 	Option string
-	// Remedy says what to do.
+	// Remedy is the change to make.
 	Remedy string
-	// Err is the cause; errors.Is finds one of the sentinels in it.
+	// Err is the cause. It wraps one of the sentinel errors of this package.
 	Err error
 }
 
 func (e *OptionError) Error() string {
-	return fmt.Sprintf("trigger: option %s: %v: %s", e.Option, e.Err, e.Remedy)
+	return fmt.Sprintf("trigger: option %s: %v; %s", e.Option, e.Err, e.Remedy)
 }
 
-// Unwrap makes errors.Is find the cause.
+// Unwrap returns the cause.
 func (e *OptionError) Unwrap() error { return e.Err }
 
 func wrong(option, remedy string) error {
 	return &OptionError{Option: option, Remedy: remedy, Err: ErrOption}
 }
 
-// causes tell the option behind an error of the first connection, in the order they are tried.
+// causes maps errors of the first connection to options, in the order of their checks.
 var causes = []struct {
 	kind           error
 	option, remedy string
 	is             func(error) bool
 }{
-	{ErrAuth, "Connector.Password", "use the name and the password that the server knows, in the URL or beside it", replies("WRONGPASS", "NOAUTH", "ERR invalid password", "ERR AUTH", "ERR Client sent AUTH")},
-	{ErrDenied, "Connector.Username", "grant the user what docs/trigger.md lists, on these keys and channels", replies("NOPERM")},
-	{ErrWrongType, "Stream", "name the key of a stream, or of nothing yet", replies("WRONGTYPE")},
-	{ErrUnreachable, "Connector.Cluster", "set it for a cluster, and only for one", replies("MOVED", "CROSSSLOT", "ERR This instance has cluster support disabled")},
-	{ErrTLS, "Connector.TLS", "trust the CA of the server, show a certificate that it trusts, and use rediss:// where it speaks TLS", isTLS},
-	{ErrUnreachable, "Connector.URL", "check host and port, that the server is up, and whether it speaks TLS there", isNetwork},
+	{ErrAuth, "Connector.Password", "use a name and a password that the server accepts, in the URL or in Username and Password", replies("WRONGPASS", "NOAUTH", "ERR invalid password", "ERR AUTH", "ERR Client sent AUTH")},
+	{ErrDenied, "Connector.Username", "grant the user the permissions of docs/trigger.md on these keys and channels", replies("NOPERM")},
+	{ErrWrongType, "Stream", "use the key of a stream, or an unused key", replies("WRONGTYPE")},
+	{ErrUnreachable, "Connector.Cluster", "set Cluster for a cluster, and clear it for a single server", replies("MOVED", "CROSSSLOT", "ERR This instance has cluster support disabled")},
+	{ErrTLS, "Connector.TLS", "trust the server's CA, set a certificate that the server trusts, and use rediss:// if the server uses TLS", isTLS},
+	{ErrUnreachable, "Connector.URL", "check the host, the port, whether the server runs, and whether it uses TLS", isNetwork},
 }
 
-// explain names the option behind an error of the first connection.
+// explain returns an OptionError for an error of the first connection.
 func explain(err error) error {
 	if _, ok := errors.AsType[*OptionError](err); ok {
 		return err
@@ -73,10 +73,10 @@ func explain(err error) error {
 			return &OptionError{Option: c.option, Remedy: c.remedy, Err: fmt.Errorf("%w: %w", c.kind, err)}
 		}
 	}
-	return &OptionError{Option: "Connector", Remedy: "see the error of the server", Err: err}
+	return &OptionError{Option: "Connector", Remedy: "check the error of the server", Err: err}
 }
 
-// replies tells replies of a server by how they begin.
+// replies returns a function that matches error replies by their prefix.
 func replies(codes ...string) func(error) bool {
 	return func(err error) bool {
 		for _, code := range codes {
@@ -101,7 +101,7 @@ func isTLS(err error) bool {
 	return strings.Contains(err.Error(), "tls: ") // an alert of the other side has no type
 }
 
-// isNetwork is true for what comes from no server, or from one that is not ready.
+// isNetwork reports whether an error comes from no server, or from one that is not ready.
 func isNetwork(err error) bool {
 	if _, ok := errors.AsType[net.Error](err); ok {
 		return true

@@ -47,7 +47,7 @@ func ExampleRuntime() {
 	// Stopped 1 <nil>
 }
 
-// A wrong option is told by its name, and nothing is tried.
+// The error names the wrong option. Run does nothing else.
 func ExampleConfig_Validate() {
 	err := trigger.Config{
 		Function:  "send-mail",
@@ -56,5 +56,5 @@ func ExampleConfig_Validate() {
 		Mode:      trigger.ModePubSub,
 	}.Validate()
 	fmt.Println(err)
-	// Output: trigger: option Channels: wrong option: name a channel or a pattern
+	// Output: trigger: option Channels: wrong option; set a channel or a pattern
 }

@@ -1,6 +1,6 @@
 package trigger
 
-// NewDriver makes the driver of a mode, as a Runtime does.
+// NewDriver returns the driver of a mode as a Runtime creates it.
 func NewDriver(cfg Config) (Driver, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err

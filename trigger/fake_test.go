@@ -16,14 +16,14 @@ import (
 
 var errFake = errors.New("the server is sick")
 
-// fakeDriver is a stream of entries in memory. What it does wrong is asked of the functions, where they are set.
+// fakeDriver is a stream of entries in memory. Functions that are set decide its failures.
 type fakeDriver struct {
 	t                        testing.TB
 	next, ack, connect, dead func() error
-	// again says that an entry is delivered though it is in flight, as a driver may that knows no better.
+	// again reports whether an entry is delivered although it is in flight.
 	again func() bool
 
-	receiving atomic.Int32 // calls of NextDelivery and Reconnect at this moment
+	receiving atomic.Int32 // concurrent calls of NextDelivery and Reconnect
 	closed    atomic.Int32
 
 	mu       sync.Mutex
@@ -58,7 +58,7 @@ func (f *fakeDriver) add(fields map[string]string) string {
 	return id
 }
 
-// ask calls what may have been set meanwhile.
+// ask calls a function that may change meanwhile.
 func (f *fakeDriver) ask(what *func() error) error {
 	f.mu.Lock()
 	call := *what
@@ -69,14 +69,14 @@ func (f *fakeDriver) ask(what *func() error) error {
 	return call()
 }
 
-// set changes what goes wrong.
+// set changes a failure.
 func (f *fakeDriver) set(next, connect, ack func() error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.next, f.connect, f.ack = next, connect, ack
 }
 
-// connected returns when it was asked to connect, and forgets that.
+// connected reports whether Reconnect was called, and resets that.
 func (f *fakeDriver) connected() []time.Time {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -85,7 +85,7 @@ func (f *fakeDriver) connected() []time.Time {
 	return times
 }
 
-// alone fails the test where receiving and connecting overlap.
+// alone fails the test if calls for receiving and connecting overlap.
 func (f *fakeDriver) alone() func() {
 	if f.receiving.Add(1) != 1 {
 		f.t.Error("the driver is called twice at once")
@@ -138,20 +138,20 @@ func (f *fakeDriver) choose() *Delivery {
 	return nil
 }
 
-// find must be called with the lock held.
+// find returns an entry. The caller holds the lock.
 func (f *fakeDriver) find(id string) *fakeEntry {
 	i := slices.IndexFunc(f.entries, func(e *fakeEntry) bool { return e.id == id })
 	return f.entries[i]
 }
 
-// look returns an entry as it is now.
+// look returns the current state of an entry.
 func (f *fakeDriver) look(id string) fakeEntry {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return *f.find(id)
 }
 
-// count returns how often it was asked for a delivery.
+// count returns the number of calls for a delivery.
 func (f *fakeDriver) count() int {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -191,7 +191,7 @@ func (f *fakeDriver) Close() error {
 	return nil
 }
 
-// settled counts the entries that are acked, and those that are dead.
+// settled returns the number of acked entries and of dead letters.
 func (f *fakeDriver) settled() (acked, dead int) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -206,7 +206,7 @@ func (f *fakeDriver) settled() (acked, dead int) {
 	return acked, dead
 }
 
-// held counts the deliveries that nobody has let go of.
+// held returns the number of deliveries without a call of Done.
 func (f *fakeDriver) held() (n int) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -216,7 +216,7 @@ func (f *fakeDriver) held() (n int) {
 	return n
 }
 
-// pass lets time go by, in a bubble.
+// pass lets time pass in a bubble.
 func pass(d time.Duration) { <-time.After(d) }
 
 // times fails the first n calls.
@@ -230,7 +230,7 @@ func times(n int) func() error {
 	}
 }
 
-// sometimes fails with a probability, until it is switched off.
+// sometimes fails with a probability until it is switched off.
 func sometimes(rng *rand.Rand, off *atomic.Bool, p float64) func() error {
 	return func() error {
 		if !off.Load() && rng.Float64() < p {

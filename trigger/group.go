@@ -13,34 +13,34 @@ import (
 )
 
 const (
-	// claimAtOnce is how many entries of others are taken over at once.
+	// claimAtOnce is the maximum number of entries of one claim.
 	claimAtOnce = 16
-	// doubtTime is how long a request may be on its way whose reply never came.
+	// doubtTime is the maximum time that a request without a reply may still reach the server.
 	doubtTime = 15 * time.Minute
-	// leaveAfter is how many times as long as an entry a consumer may be idle.
+	// leaveAfter is the idle time of a removed consumer, as a multiple of that of a claimed entry.
 	leaveAfter = 10
 )
 
-// grouped is a driver that reads a stream as a consumer of a group. No other process has used the name of the consumer. An
-// entry that is pending for it and not in held or waiting was in a reply that was lost.
+// grouped is a driver that reads a stream as a consumer of a group. No other process has used the name of the consumer. An entry
+// that is pending for it, but neither in held nor in waiting, was in a lost reply.
 type grouped struct {
 	link
 	member group.Member
 
 	mu      sync.Mutex
-	held    map[string]bool // entries given out
-	waiting []waiting       // pending for this consumer and to be given out, by id
+	held    map[string]bool // delivered entries
+	waiting []waiting       // pending for this consumer and not delivered, by id
 	beating context.CancelFunc
 	beat    sync.WaitGroup
 
-	// What follows belongs to NextDelivery and Reconnect.
-	from       string // where a group begins that is made here
+	// Only NextDelivery and Reconnect use the fields below.
+	from       string // the position of a group that is created here
 	recover    bool   // a reply may have been lost
 	doubtUntil time.Time
 	claimAt    time.Time
 }
 
-// waiting is an entry to be given out; one that was read just now has its fields.
+// waiting is an entry to be delivered. It has fields only if it was read just now.
 type waiting struct {
 	id     string
 	fields map[string]string
@@ -61,7 +61,7 @@ func uuid() string {
 	return fmt.Sprintf("%x-%x-%x-%x-%x", b[:4], b[4:6], b[6:8], b[8:10], b[10:])
 }
 
-// Reconnect makes the group where it does not exist, and the stream with it.
+// Reconnect creates the group and the stream unless they exist.
 func (g *grouped) Reconnect(ctx context.Context) error {
 	var err error
 	if g.from == "" {
@@ -76,14 +76,14 @@ func (g *grouped) Reconnect(ctx context.Context) error {
 		return err
 	}
 	if made {
-		g.log.Info("trigger: group made", "start", g.from)
+		g.log.Info("trigger: group created", "start", g.from)
 	}
 	g.recover = true
 	g.keepBeating(ctx)
 	return nil
 }
 
-// NextDelivery gives out what was given back, lost or left behind, lowest id first, and then what is new.
+// NextDelivery delivers returned, lost and abandoned entries first, lowest id first, and then new ones.
 func (g *grouped) NextDelivery(ctx context.Context, wait time.Duration) (*Delivery, error) {
 	for ctx.Err() == nil {
 		if err := g.upkeep(ctx); err != nil {
@@ -98,7 +98,7 @@ func (g *grouped) NextDelivery(ctx context.Context, wait time.Duration) (*Delive
 			if d != nil {
 				return d, nil
 			}
-			continue // it was somebody else's
+			continue // another consumer had it
 		}
 		found, err := g.readNew(ctx, wait)
 		if err != nil {
@@ -111,7 +111,7 @@ func (g *grouped) NextDelivery(ctx context.Context, wait time.Duration) (*Delive
 	return nil, ctx.Err()
 }
 
-// lost notes that a reply may have been lost, or a request be still on its way.
+// lost records that a reply may be lost, or that a request may still reach the server.
 func (g *grouped) lost(err error) error {
 	g.recover = true
 	if !group.IsReply(err) {
@@ -120,12 +120,12 @@ func (g *grouped) lost(err error) error {
 	return err
 }
 
-// readNew reads one new entry into those that wait.
+// readNew reads one new entry into the waiting ones.
 func (g *grouped) readNew(ctx context.Context, wait time.Duration) (bool, error) {
 	ctx, cancel := within(ctx, wait)
 	defer cancel()
 	cmd := g.member.NewRead(ctx, 1, wait)
-	_ = g.client.Process(ctx, cmd) // the command holds its error
+	_ = g.client.Process(ctx, cmd) // the command has its error
 	entries, err := cmd.Entries()
 	if err != nil || len(entries) == 0 {
 		return false, err
@@ -133,12 +133,12 @@ func (g *grouped) readNew(ctx context.Context, wait time.Duration) (bool, error)
 	entry := entries[0]
 	g.push(waiting{entry.ID, textFields(entry.Values)})
 	if g.cfg.Ordered && time.Now().Before(g.doubtUntil) {
-		g.recover = true // what a late request has read goes before it
+		g.recover = true // entries that a late request has read come first
 	}
 	return true, nil
 }
 
-// upkeep finds what is pending and was never given out: here, and in its turn at others.
+// upkeep finds pending entries that were never delivered: those of this consumer, and at intervals those of others.
 func (g *grouped) upkeep(ctx context.Context) error {
 	if g.recover {
 		if err := g.findOwn(ctx); err != nil {
@@ -159,7 +159,7 @@ func (g *grouped) upkeep(ctx context.Context) error {
 	return nil
 }
 
-// findOwn finds entries that are pending for this consumer and unknown here.
+// findOwn finds entries that are pending for this consumer and not in memory.
 func (g *grouped) findOwn(ctx context.Context) error {
 	for page, err := range g.member.Pending(ctx, g.member.Consumer) {
 		if err != nil {
@@ -172,15 +172,15 @@ func (g *grouped) findOwn(ctx context.Context) error {
 	return nil
 }
 
-// claim takes over entries of which nothing was heard for MaxIdleTime, this consumer's own included. It reports whether
-// there may be more.
+// claim claims entries without a heartbeat for MaxIdleTime, including those of this consumer. It reports whether there may be
+// more.
 func (g *grouped) claim(ctx context.Context) (more bool, err error) {
 	var idle []string
 	for page, err := range g.member.Pending(ctx, "") {
 		if err != nil {
 			return false, err
 		}
-		for _, p := range page { // Redis 6.0 cannot be asked for idle ones alone
+		for _, p := range page { // Redis 6.0 has no filter for idle entries
 			if p.Idle >= g.cfg.MaxIdleTime && !g.holds(p.ID) && len(idle) < claimAtOnce {
 				idle = append(idle, p.ID)
 			}
@@ -202,7 +202,7 @@ func (g *grouped) claim(ctx context.Context) (more bool, err error) {
 	return len(idle) == claimAtOnce, nil
 }
 
-// deliver gives out an entry that is still this consumer's; nil where it is not, or is gone.
+// deliver delivers an entry of this consumer. It returns nil if another consumer owns it, or if it is gone.
 func (g *grouped) deliver(ctx context.Context, w waiting) (*Delivery, error) {
 	attempt := int64(1)
 	if w.fields == nil {
@@ -211,7 +211,7 @@ func (g *grouped) deliver(ctx context.Context, w waiting) (*Delivery, error) {
 		case err != nil:
 			return nil, err
 		case found[0].Deliveries == 0:
-			g.log.Debug("trigger: entry is another consumer's", "entry", w.id)
+			g.log.Debug("trigger: entry belongs to another consumer", "entry", w.id)
 			return nil, nil
 		case found[0].Values == nil:
 			g.log.Error("trigger: entry was trimmed before it was acked", "entry", w.id)
@@ -231,7 +231,7 @@ func (g *grouped) deliver(ctx context.Context, w waiting) (*Delivery, error) {
 func (g *grouped) Ack(ctx context.Context, d *Delivery) error {
 	pending, err := g.member.Ack(ctx, d.ID)
 	if err == nil && !pending {
-		g.log.Info("trigger: acked entry was pending for nobody: it was acked before, or claimed by another", "entry", d.ID)
+		g.log.Info("trigger: acked entry was not pending", "entry", d.ID)
 	}
 	return err
 }
@@ -242,12 +242,12 @@ func (g *grouped) DeadLetter(ctx context.Context, d *Delivery, reason string) er
 		Key: g.cfg.DeadLetter, Reason: reason, Consumer: g.member.Consumer, First: d.Time, Last: d.Time,
 	})
 	if err == nil {
-		g.log.Error("trigger: entry given up", "entry", d.ID, "dead_letter", g.cfg.DeadLetter, "what", what)
+		g.log.Error("trigger: entry dead-lettered", "entry", d.ID, "dead_letter", g.cfg.DeadLetter, "what", what)
 	}
 	return err
 }
 
-// push makes an entry wait, unless it is known.
+// push adds an entry to the waiting ones unless it is already in memory.
 func (g *grouped) push(w waiting) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -295,7 +295,7 @@ func (g *grouped) holds(id string) bool {
 	return g.held[id]
 }
 
-// mine returns all entries that are known to be this consumer's.
+// mine returns all entries of this consumer that are in memory.
 func (g *grouped) mine() (ids []string) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -308,7 +308,7 @@ func (g *grouped) mine() (ids []string) {
 	return ids
 }
 
-// Close offers what is left to others, and leaves the group.
+// Close offers unfinished entries to others, and leaves the group.
 func (g *grouped) Close() error {
 	g.mu.Lock()
 	stop := g.beating
@@ -321,9 +321,9 @@ func (g *grouped) Close() error {
 	return g.end()
 }
 
-var errNoReply = errors.New("a request may still be on its way")
+var errNoReply = errors.New("a request may still reach the server")
 
-// leave removes the consumer, unless something is pending for it, or may yet become so.
+// leave removes the consumer, unless an entry is or may become pending for it.
 func (g *grouped) leave() {
 	ctx, cancel := context.WithTimeout(context.Background(), replySlack)
 	defer cancel()
@@ -335,23 +335,23 @@ func (g *grouped) leave() {
 		err = g.member.Leave(ctx)
 	}
 	if err != nil {
-		g.log.Warn("trigger: consumer stays in the group", "consumer", g.member.Consumer, "error", err)
+		g.log.Warn("trigger: consumer not removed", "consumer", g.member.Consumer, "error", err)
 	}
 }
 
-// dismiss removes the consumers of processes that are gone, once nothing is pending for them.
+// dismiss removes the consumers of dead processes that have no pending entries.
 func (g *grouped) dismiss(ctx context.Context) {
 	idle := leaveAfter * max(g.cfg.MaxIdleTime, g.cfg.ClaimInterval, g.cfg.BlockTimeout)
 	gone, err := g.member.Dismiss(ctx, idle)
 	if gone > 0 {
-		g.log.Info("trigger: consumers that were gone are removed", "consumers", gone)
+		g.log.Info("trigger: dead consumers removed", "consumers", gone)
 	}
 	if err != nil && ctx.Err() == nil {
-		g.log.Warn("trigger: consumers that are gone stay in the group", "error", err)
+		g.log.Warn("trigger: dead consumers not removed", "error", err)
 	}
 }
 
-// keepBeating keeps what this consumer works on, or is about to, from being claimed, until Close.
+// keepBeating prevents other consumers from claiming this consumer's entries, until Close.
 func (g *grouped) keepBeating(ctx context.Context) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -368,13 +368,13 @@ func (g *grouped) keepBeating(ctx context.Context) {
 			case <-tick.C:
 			}
 			if err := g.say(ctx, 0); err != nil && ctx.Err() == nil {
-				g.log.Warn("trigger: heartbeat failed, others may claim what is worked on", "error", err)
+				g.log.Warn("trigger: heartbeat failed", "error", err)
 			}
 		}
 	})
 }
 
-// say says how long the entries of this consumer have been idle.
+// say sets the idle time of this consumer's entries.
 func (g *grouped) say(ctx context.Context, idle time.Duration) error {
 	ctx, cancel := context.WithTimeout(ctx, replySlack)
 	defer cancel()

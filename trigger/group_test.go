@@ -5,8 +5,7 @@ import (
 	"testing"
 )
 
-// TestConsumersAreNamedByRandomUUIDs holds that names have the form of RFC 9562, version 4, and that all else of them is random.
-func TestConsumersAreNamedByRandomUUIDs(t *testing.T) {
+func TestConsumerNamesAreRandomUUIDsOfVersion4(t *testing.T) {
 	t.Parallel()
 	form := regexp.MustCompile(`^[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}$`)
 	digits := map[int]map[byte]bool{}

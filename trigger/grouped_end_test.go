@@ -13,7 +13,7 @@ import (
 	"github.com/luatx/luatx/internal/test/scripted"
 )
 
-func TestHeartbeatOfAGroup(t *testing.T) {
+func TestGroupHeartbeatKeepsAllHeldEntries(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		answer any
@@ -28,7 +28,7 @@ func TestHeartbeatOfAGroup(t *testing.T) {
 					t.Fatal(err)
 				}
 				nextIDs(t, g, 1)
-				cancel() // of a connection: the work goes on
+				cancel() // of a connection: the heartbeat continues
 				time.Sleep(65 * time.Second)
 				if got, want := s.Times("hold"), []time.Duration{20 * time.Second, 40 * time.Second, 60 * time.Second}; !slices.Equal(got, want) {
 					t.Errorf("said at %v, want %v", got, want)
@@ -44,11 +44,11 @@ func TestHeartbeatOfAGroup(t *testing.T) {
 	}
 }
 
-func TestLeavingAGroup(t *testing.T) {
+func TestCloseRemovesTheConsumerUnlessItMayHaveEntries(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		say    map[string]any
-		lost   time.Duration // how long ago a reply was lost
+		lost   time.Duration // time since a reply was lost
 		leaves bool
 		warns  int
 	}{
@@ -88,7 +88,7 @@ func TestLeavingAGroup(t *testing.T) {
 				if left := s.Heard("dismiss")[dismissed:]; (len(left) == 1) != c.leaves || c.leaves && left[0].Cmd[5] != "" {
 					t.Errorf("left: %v", left)
 				}
-				if n := logs.Count("consumer stays in the group"); n != c.warns {
+				if n := logs.Count("consumer not removed"); n != c.warns {
 					t.Errorf("%d lines warn, want %d:\n%s", n, c.warns, logs)
 				}
 				time.Sleep(3 * time.Hour)
@@ -100,14 +100,14 @@ func TestLeavingAGroup(t *testing.T) {
 	}
 }
 
-func TestAckAndDeadLetterOfAGroup(t *testing.T) {
+func TestGroupWritesAcksAndDeadLetters(t *testing.T) {
 	t.Parallel()
 	for answer, acked := range map[any]bool{1: true, 0: false} {
 		inBubble(t, &scripted.Group{Say: map[string]any{"xack": answer}}, Config{}, func(t *testing.T, g *grouped, s *scripted.Server, logs *rig.Lines) {
 			if err := g.Ack(t.Context(), &Delivery{ID: "1-0"}); err != nil || fmt.Sprint(s.Heard("xack")[0].Cmd) != "[xack s g 1-0]" {
 				t.Errorf("%v: %v", s.Heard("xack"), err)
 			}
-			if n := logs.Count("pending for nobody"); (n == 0) != acked {
+			if n := logs.Count("entry was not pending"); (n == 0) != acked {
 				t.Errorf("%d lines say that it was not pending", n)
 			}
 			d := &Delivery{ID: "1-0", Time: time.Now()}
@@ -119,7 +119,7 @@ func TestAckAndDeadLetterOfAGroup(t *testing.T) {
 			if got := fmt.Sprint(s.Heard("deadletter")[0].Cmd); got != want {
 				t.Errorf("buried by %s, want %s", got, want)
 			}
-			if n := logs.Count(`entry given up" entry=1-0 dead_letter={s}:dead what=moved`); n != 1 {
+			if n := logs.Count(`entry dead-lettered" entry=1-0 dead_letter={s}:dead what=moved`); n != 1 {
 				t.Errorf("logged:\n%s", logs)
 			}
 		})

@@ -17,7 +17,7 @@ import (
 	"github.com/luatx/luatx/internal/test/scripted"
 )
 
-// inBubble runs a test in a bubble with a driver that a server answers.
+// inBubble runs a test in a bubble with a driver whose server is scripted.
 func inBubble(t *testing.T, answers *scripted.Group, cfg Config, test func(t *testing.T, g *grouped, s *scripted.Server, logs *rig.Lines)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
@@ -59,7 +59,7 @@ func reconnect(t *testing.T, g *grouped) {
 	}
 }
 
-func TestGroupBeginsWhereTheStreamEndedAtFirst(t *testing.T) {
+func TestGroupStartsAtTheStreamEndOfTheFirstAttempt(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		last, want string
@@ -78,19 +78,19 @@ func TestGroupBeginsWhereTheStreamEndedAtFirst(t *testing.T) {
 			}
 			inBubble(t, answers, Config{LastID: c.last}, func(t *testing.T, g *grouped, s *scripted.Server, logs *rig.Lines) {
 				reconnect(t, g)
-				answers.Change(func() { answers.Say["xrevrange"] = []any{[]any{"9-9", []any{"f", "v"}}} }) // nothing of this may be passed over
+				answers.Change(func() { answers.Say["xrevrange"] = []any{[]any{"9-9", []any{"f", "v"}}} }) // none of these may be skipped
 				reconnect(t, g)
 				for _, h := range s.Heard("xgroup", "create") {
 					if h.Cmd[4] != c.want {
 						t.Errorf("made from %s, want %s", h.Cmd[4], c.want)
 					}
 				}
-				if n := logs.Count("group made"); n != 2 || len(s.Heard("xgroup")) != 2 {
+				if n := logs.Count("group created"); n != 2 || len(s.Heard("xgroup")) != 2 {
 					t.Errorf("%d lines say that a group is made", n)
 				}
 				answers.Change(func() { answers.Say["xgroup"] = errors.New("BUSYGROUP it exists") })
 				reconnect(t, g)
-				if n := logs.Count("group made"); n != 2 {
+				if n := logs.Count("group created"); n != 2 {
 					t.Errorf("%d lines say that a group is made, one of them of a group that existed", n)
 				}
 			})
@@ -98,7 +98,7 @@ func TestGroupBeginsWhereTheStreamEndedAtFirst(t *testing.T) {
 	}
 }
 
-func TestGroupThatCannotBeMade(t *testing.T) {
+func TestReconnectFailsIfTheGroupCannotBeCreated(t *testing.T) {
 	t.Parallel()
 	for _, command := range []string{"xgroup", "xrevrange"} {
 		inBubble(t, &scripted.Group{Say: map[string]any{command: errors.New("ERR no")}}, Config{}, func(t *testing.T, g *grouped, s *scripted.Server, _ *rig.Lines) {
@@ -112,8 +112,7 @@ func TestGroupThatCannotBeMade(t *testing.T) {
 	}
 }
 
-// TestWhatComesFirst: what may have been lost on its way, then what others have left, then what is new; of each the lowest id.
-func TestWhatComesFirst(t *testing.T) {
+func TestLostAndAbandonedEntriesComeBeforeNewOnesLowestIDFirst(t *testing.T) {
 	t.Parallel()
 	answers := &scripted.Group{
 		Own: []any{scripted.Pending("4-10", 0, 1), scripted.Pending("4-9", 0, 1)}, All: []any{scripted.Pending("2-0", time.Hour, 1), scripted.Pending("3-0", time.Hour, 1)},
@@ -136,7 +135,7 @@ func TestWhatComesFirst(t *testing.T) {
 	})
 }
 
-func TestWhatADeliverySays(t *testing.T) {
+func TestDeliveryHasGroupConsumerFieldsAndAttempt(t *testing.T) {
 	t.Parallel()
 	inBubble(t, &scripted.Group{Own: []any{scripted.Pending("1-0", 0, 1)}, Fresh: []any{scripted.Entry("2-0")}}, Config{}, func(t *testing.T, g *grouped, _ *scripted.Server, _ *rig.Lines) {
 		reconnect(t, g)
@@ -159,9 +158,9 @@ func TestWhatADeliverySays(t *testing.T) {
 	})
 }
 
-func TestEntriesThatAreGone(t *testing.T) {
+func TestGroupSkipsClaimedAndTrimmedEntries(t *testing.T) {
 	t.Parallel()
-	for log, row := range map[string][]any{"entry is another consumer's": {}, "entry was trimmed before it was acked": {3, nil}} {
+	for log, row := range map[string][]any{"entry belongs to another consumer": {}, "entry was trimmed before it was acked": {3, nil}} {
 		inBubble(t, &scripted.Group{Own: []any{scripted.Pending("1-0", 0, 1)}, Fresh: []any{scripted.Entry("2-0")}, Say: map[string]any{"fetch": []any{row}}}, Config{}, func(t *testing.T, g *grouped, _ *scripted.Server, logs *rig.Lines) {
 			reconnect(t, g)
 			if got := nextIDs(t, g, 1); got[0] != "2-0" {
@@ -174,8 +173,7 @@ func TestEntriesThatAreGone(t *testing.T) {
 	}
 }
 
-// TestEntryOfALostReply holds the first delivery of an entry as well.
-func TestEntryOfALostReply(t *testing.T) {
+func TestEntryOfALostReplyIsDeliveredWithItsFirstAttempt(t *testing.T) {
 	t.Parallel()
 	inBubble(t, &scripted.Group{Own: []any{scripted.Pending("1-0", 0, 1)}, Say: map[string]any{"fetch": []any{[]any{1, []any{"f", "v"}}}}}, Config{}, func(t *testing.T, g *grouped, _ *scripted.Server, _ *rig.Lines) {
 		reconnect(t, g)
@@ -185,8 +183,7 @@ func TestEntryOfALostReply(t *testing.T) {
 	})
 }
 
-// TestIdleEntriesBehindManyOthers: the server tells of a hundred at a time.
-func TestIdleEntriesBehindManyOthers(t *testing.T) {
+func TestIdleEntriesAreFoundBehindAHundredOthers(t *testing.T) {
 	t.Parallel()
 	page := make([]any, group.Page)
 	for i := range page {
@@ -201,7 +198,7 @@ func TestIdleEntriesBehindManyOthers(t *testing.T) {
 	})
 }
 
-// reloading counts how often a cluster's client is to look at the slots again.
+// reloading counts how often a cluster's client reloads the slots.
 type reloading struct {
 	redis.UniversalClient
 	n int
@@ -209,7 +206,7 @@ type reloading struct {
 
 func (r *reloading) ReloadState(context.Context) { r.n++ }
 
-func TestWhenTheSlotsAreLookedAtAgain(t *testing.T) {
+func TestReconnectReloadsSlotsAfterNetworkErrorsAndRedirects(t *testing.T) {
 	t.Parallel()
 	for err, want := range map[error]int{scripted.ErrCut: 1, errors.New("MOVED 7 127.0.0.1:1"): 1, errors.New("ERR no"): 0} {
 		inBubble(t, &scripted.Group{Say: map[string]any{"xgroup": err}}, Config{}, func(t *testing.T, g *grouped, _ *scripted.Server, _ *rig.Lines) {
@@ -222,14 +219,14 @@ func TestWhenTheSlotsAreLookedAtAgain(t *testing.T) {
 	}
 }
 
-func TestSettledEntriesDoNotComeAgain(t *testing.T) {
+func TestOnlyReturnedEntriesAreDeliveredAgain(t *testing.T) {
 	t.Parallel()
 	answers := &scripted.Group{Own: []any{scripted.Pending("1-0", 0, 1), scripted.Pending("2-0", 0, 1)}}
 	inBubble(t, answers, Config{}, func(t *testing.T, g *grouped, _ *scripted.Server, _ *rig.Lines) {
 		reconnect(t, g)
 		one, _ := g.NextDelivery(t.Context(), time.Second)
 		two, _ := g.NextDelivery(t.Context(), time.Second)
-		reconnect(t, g) // what is worked on is no news
+		reconnect(t, g) // entries in progress are not delivered again
 		noDelivery(t, g)
 		one.Done(true)
 		two.Done(false)
@@ -241,7 +238,7 @@ func TestSettledEntriesDoNotComeAgain(t *testing.T) {
 	})
 }
 
-func TestFailedFetchIsTriedAgain(t *testing.T) {
+func TestFailedFetchIsRetried(t *testing.T) {
 	t.Parallel()
 	answers := &scripted.Group{Own: []any{scripted.Pending("1-0", 0, 1)}, Say: map[string]any{"fetch": errors.New("ERR no")}}
 	inBubble(t, answers, Config{}, func(t *testing.T, g *grouped, s *scripted.Server, _ *rig.Lines) {
@@ -259,8 +256,7 @@ func TestFailedFetchIsTriedAgain(t *testing.T) {
 	})
 }
 
-// TestLookForLostEntries holds when a driver looks for entries that were in a reply which it never had.
-func TestLookForLostEntries(t *testing.T) {
+func TestGroupLooksForEntriesOfLostReplies(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		ordered bool
@@ -296,7 +292,7 @@ func TestLookForLostEntries(t *testing.T) {
 	}
 }
 
-func TestWhatIsClaimed(t *testing.T) {
+func TestGroupClaimsIdleEntriesInBatches(t *testing.T) {
 	t.Parallel()
 	var many []any
 	var names []string
@@ -333,7 +329,7 @@ func TestWhatIsClaimed(t *testing.T) {
 				if got := claims[0].Cmd; got[6] != "60000" || !slices.Equal(got[7:], c.want) {
 					t.Errorf("claimed %v, want %v after 60000 ms", got, c.want)
 				}
-				nextIDs(t, g, len(c.want)-1) // known by now
+				nextIDs(t, g, len(c.want)-1) // already in memory
 				if len(c.want) < claimAtOnce {
 					noDelivery(t, g)
 					return
@@ -346,7 +342,7 @@ func TestWhatIsClaimed(t *testing.T) {
 	}
 }
 
-func TestHowOftenOthersAreLookedAt(t *testing.T) {
+func TestGroupLooksForEntriesOfOthersOncePerClaimInterval(t *testing.T) {
 	t.Parallel()
 	inBubble(t, &scripted.Group{}, Config{ClaimInterval: 3 * time.Second, MaxIdleTime: 2 * time.Second}, func(t *testing.T, g *grouped, s *scripted.Server, logs *rig.Lines) {
 		reconnect(t, g)
@@ -360,26 +356,26 @@ func TestHowOftenOthersAreLookedAt(t *testing.T) {
 		if got := s.Heard("dismiss")[0].Cmd; got[5] != "30000" {
 			t.Errorf("consumers are gone after %s ms, want ten times the longest of the intervals", got[5])
 		}
-		if s := logs.String(); s != "" && !strings.Contains(s, "group made") || logs.Count("removed") > 0 {
+		if s := logs.String(); s != "" && !strings.Contains(s, "group created") || logs.Count("dead consumers") > 0 {
 			t.Errorf("logged:\n%s", s)
 		}
 	})
 }
 
-func TestConsumersThatAreGone(t *testing.T) {
+func TestConsumersOfDeadProcessesAreRemoved(t *testing.T) {
 	t.Parallel()
-	for log, answer := range map[string]any{"consumers that were gone are removed": 1, "consumers that are gone stay in the group": errors.New("ERR no")} {
+	for log, answer := range map[string]any{"dead consumers removed": 1, "dead consumers not removed": errors.New("ERR no")} {
 		inBubble(t, &scripted.Group{Say: map[string]any{"dismiss": answer}}, Config{}, func(t *testing.T, g *grouped, _ *scripted.Server, logs *rig.Lines) {
 			reconnect(t, g)
 			noDelivery(t, g)
-			if n := logs.Count(log); n != 1 || logs.Count("gone") != 1 {
+			if n := logs.Count(log); n != 1 || logs.Count("dead consumers") != 1 {
 				t.Errorf("%d lines say %q:\n%s", n, log, logs)
 			}
 		})
 	}
 }
 
-func TestErrorsOfUpkeep(t *testing.T) {
+func TestGroupReadsNothingNewIfUpkeepFails(t *testing.T) {
 	t.Parallel()
 	for name, answers := range map[string]*scripted.Group{
 		"own":      {Say: map[string]any{"exec": scripted.InTurn(errors.New("ERR no"), []any{[]any{}})}},
@@ -395,7 +391,7 @@ func TestErrorsOfUpkeep(t *testing.T) {
 	}
 }
 
-func TestReadsOfAGroupEnd(t *testing.T) {
+func TestGroupReadEndsWithItsTimeoutOrContext(t *testing.T) {
 	t.Parallel()
 	inBubble(t, &scripted.Group{Say: map[string]any{"xreadgroup": scripted.Late(time.Hour, nil)}}, Config{}, func(t *testing.T, g *grouped, _ *scripted.Server, _ *rig.Lines) {
 		reconnect(t, g)

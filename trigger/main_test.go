@@ -21,12 +21,12 @@ import (
 	"github.com/luatx/luatx/trigger"
 )
 
-// said is everything that go-redis has logged in this process.
+// said has all log output of go-redis in this process.
 var said clientLog
 
 type clientLog struct{ rig.Lines }
 
-// Printf implements go-redis' interface of loggers.
+// Printf implements the logger interface of go-redis.
 func (l *clientLog) Printf(_ context.Context, format string, v ...any) {
 	fmt.Fprintf(l, format+"\n", v...)
 }
@@ -36,10 +36,10 @@ func TestMain(m *testing.M) {
 	redistest.Main(m)
 }
 
-// verifying reports whether tests are to take their time.
+// verifying reports whether tests may take long.
 func verifying() bool { return os.Getenv("LUATX_VERIFY") != "" }
 
-// effects notes what functions did, by entry or by payload.
+// effects records the calls of functions, by entry or by payload.
 type effects struct {
 	mu  sync.Mutex
 	all []string
@@ -57,7 +57,7 @@ func (e *effects) list() []string {
 	return slices.Clone(e.all)
 }
 
-// of is a function that notes the text of each payload.
+// of returns a function that records the text of each payload.
 func (e *effects) of(t testing.TB) trigger.Func {
 	t.Helper()
 	return func(_ context.Context, msg *message.RawMessage) error {
@@ -66,7 +66,7 @@ func (e *effects) of(t testing.TB) trigger.Func {
 	}
 }
 
-// has says whether there are as many as wanted, or more.
+// has reports whether there are at least n effects.
 func (e *effects) has(n int) func() bool { return func() bool { return len(e.list()) >= n } }
 
 func payload(t testing.TB, msg *message.RawMessage) (p trigger.Payload) {
@@ -77,7 +77,7 @@ func payload(t testing.TB, msg *message.RawMessage) (p trigger.Payload) {
 	return p
 }
 
-// text is the text of a message's payload.
+// text returns the payload of a message as text.
 func text(t testing.TB, msg *message.RawMessage) string {
 	t.Helper()
 	p := payload(t, msg)
@@ -87,11 +87,11 @@ func text(t testing.TB, msg *message.RawMessage) string {
 	return *p.Body.Text
 }
 
-// started is a trigger that runs.
+// started is a running trigger.
 type started struct {
 	*trigger.Runtime
 	log  *rig.Lines
-	stop func() // and wait for the end, which must be without error
+	stop func() // and waits for the end, which must be without an error
 }
 
 // begin runs a trigger until the end of the test, and waits until it receives.
@@ -146,7 +146,7 @@ func start(t testing.TB, cfg trigger.Config) *started {
 	return s
 }
 
-// stream is a stream of a test's own.
+// stream returns a stream for one test.
 type stream struct {
 	t      testing.TB
 	client redis.UniversalClient
@@ -158,7 +158,7 @@ func newStream(t testing.TB, client redis.UniversalClient) *stream {
 	return &stream{t, client, "{" + redistest.Tag(t) + "}:orders"}
 }
 
-// config is a trigger of group g on the stream.
+// config returns the config of a trigger of group g on the stream.
 func (s *stream) config(run trigger.Func) trigger.Config {
 	return trigger.Config{
 		Run: run, Connector: trigger.Connector{Client: s.client}, Mode: trigger.ModeStream, Stream: s.key, Group: "g",
@@ -166,7 +166,7 @@ func (s *stream) config(run trigger.Func) trigger.Config {
 	}
 }
 
-// add writes entries whose data are the numbers from a to b.
+// add adds entries whose data are the numbers from a to b.
 func (s *stream) add(from, to int) {
 	s.t.Helper()
 	for n := from; n <= to; n++ {
@@ -191,13 +191,13 @@ func (s *stream) pending() int64 {
 	return pending.Count
 }
 
-// wantDone waits until nothing is pending.
+// wantDone waits until no entry is pending.
 func (s *stream) wantDone() {
 	s.t.Helper()
 	redistest.Eventually(s.t, "nothing to be pending", func() bool { return s.pending() == 0 })
 }
 
-// numbers are the texts from a to b.
+// numbers returns the numbers from a to b as text.
 func numbers(from, to int) (texts []string) {
 	for n := from; n <= to; n++ {
 		texts = append(texts, fmt.Sprint(n))

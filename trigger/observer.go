@@ -7,13 +7,11 @@ import (
 	"github.com/luatx/luatx/internal/observe"
 )
 
-// Observer is called with what becomes of deliveries, for metrics and traces. A function that is nil is not called, and
-// costs nothing. Runtime.Stats has the counts, and what is in flight.
-//
-// The functions are called by the goroutine that worked on the delivery, and several of them at once. A slow one keeps that
-// place busy. A panic ends in the log.
+// Observer has functions that are called with the results of deliveries, for metrics and traces. Nil functions are skipped.
+// Runtime.Stats has the counts and the deliveries in flight. The goroutine that processed the delivery calls the functions, so
+// calls may be concurrent, and a slow function occupies its place. The trigger logs a panic.
 type Observer struct {
-	// Executed is called when a delivery has run and it is decided what becomes of it. The ack follows.
+	// Executed is called when the function has run and the result is known, before the ack.
 	Executed func(context.Context, Executed)
 }
 
@@ -22,35 +20,35 @@ func (o Observer) And(other Observer) Observer {
 	return Observer{Executed: observe.Both(o.Executed, other.Executed)}
 }
 
-// Executed is a delivery that has run.
+// Executed describes a delivery whose function has run.
 type Executed struct {
-	// Function and Transport are those of Health.
+	// Function and Transport are the fields of Health.
 	Function, Transport string
-	// Delivery is the delivery. It must not be changed.
+	// Delivery is the delivery. It must not be modified.
 	Delivery *Delivery
-	// Duration is the time that the function took, and making its message.
+	// Duration is the time that the function took, including the construction of its message.
 	Duration time.Duration
-	// Result is what becomes of the delivery.
+	// Result is the result of the delivery.
 	Result Result
-	// Err is the error of the function, or why no payload could be built. With Succeeded it is nil, unless the function
+	// Err is the error of the function, or of a payload that could not be built. With Succeeded it is nil, unless the function
 	// failed after its commit.
 	Err error
 }
 
-// Result is what becomes of a delivery.
+// Result is the result of a delivery.
 type Result string
 
 // The results of a delivery.
 const (
 	// Succeeded deliveries are acked.
 	Succeeded Result = "succeeded"
-	// Failed entries stay pending, and are tried again.
+	// Failed entries stay pending and are retried.
 	Failed Result = "failed"
-	// Refused deliveries go to the dead letters.
+	// Refused deliveries are moved to the dead letters.
 	Refused Result = "refused"
-	// Dropped deliveries have failed and are not delivered again.
+	// Dropped deliveries have failed, and the source does not deliver them again.
 	Dropped Result = "dropped"
-	// Released entries belong to another consumer by now.
+	// Released entries belong to another consumer now.
 	Released Result = "released"
 )
 

@@ -7,24 +7,24 @@ import (
 	"time"
 )
 
-// maxOwed is how many acks may be owed before nothing more is received.
+// maxOwed is the number of unwritten acks at which the trigger stops receiving.
 const maxOwed = 1000
 
-var errOwed = errors.New("trigger: too many acks are owed to receive more")
+var errOwed = errors.New("trigger: receive: too many acks could not be written")
 
-// owed are deliveries that are done and whose source could not be told. They stay in flight, so that no consumer gets
-// them, and are told of again before anything is received.
+// owed holds finished deliveries whose ack or dead letter could not be written. They stay in flight, so that no other consumer
+// gets them. The trigger writes them before it receives anything.
 type owed struct {
-	paying sync.Mutex // held while the source is told of one
+	paying sync.Mutex // held while an ack is written
 
 	mu   sync.Mutex
 	list []*work // oldest first
 
-	due   time.Time // when they are told of again; of whoever has the turn
-	fails int       // in a row; of whoever has the turn
+	due   time.Time // time of the next attempt; belongs to the place that has the turn
+	fails int       // consecutive failures; belongs to the place that has the turn
 }
 
-// find returns the work that has done an entry before.
+// find returns the finished work of the same entry.
 func (o *owed) find(d *Delivery) *work {
 	key := d.key()
 	if key == "" {
@@ -50,7 +50,7 @@ func (o *owed) remove(w *work) {
 	o.list = slices.DeleteFunc(o.list, func(other *work) bool { return other == w })
 }
 
-// add reports whether it was not owed before.
+// add adds work unless it is in the list, and reports whether it did.
 func (o *owed) add(w *work) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -67,7 +67,7 @@ func (o *owed) all() []*work {
 	return slices.Clone(o.list)
 }
 
-// owe notes that an ack has failed. Once the work is in the list, other places may pay for it.
+// owe records that an ack has failed. Once the work is in the list, other places may write its ack.
 func (r *running) owe(w *work, err error) {
 	r.counts.ackFailed.Add(1)
 	w.attempts++
@@ -76,21 +76,21 @@ func (r *running) owe(w *work, err error) {
 	if w.refused != "" {
 		what = "dead letter"
 	}
-	r.log.Error("trigger: entry is done, but the server could not be told; this is tried again before it can run again",
+	r.log.Error("trigger: ack failed",
 		"what", what, "stream", w.d.Stream, "group", w.d.Group, "entry", w.d.ID, "attempts", w.attempts, "error", err)
 	if r.owed.add(w) {
 		r.counts.owed.Add(1)
 	}
 }
 
-// pay tells of what is owed, unless that was done meanwhile.
+// pay writes an owed ack, unless another place has done so.
 func (r *running) pay(w *work) bool {
 	r.owed.paying.Lock()
 	defer r.owed.paying.Unlock()
 	return r.paying(w)
 }
 
-// paying must be called with the lock held.
+// paying is pay for a caller that holds the lock.
 func (r *running) paying(w *work) bool {
 	if !r.owed.has(w) {
 		return true
@@ -101,7 +101,7 @@ func (r *running) paying(w *work) bool {
 	}
 	r.owed.remove(w)
 	r.counts.owed.Add(-1)
-	r.log.Info("trigger: ack that had failed is written", w.d.subject()...)
+	r.log.Info("trigger: owed ack written", w.d.subject()...)
 	return true
 }
 
@@ -117,7 +117,7 @@ func (r *running) payAgain(w *work) bool {
 	return r.paying(w.before)
 }
 
-// payDue tells of what is owed, oldest first, where it is time to. The error says that too much is owed to go on.
+// payDue writes owed acks, oldest first, if the next attempt is due. It returns an error if too many acks are owed.
 func (r *running) payDue() error {
 	o := &r.owed
 	list := o.all()
@@ -125,7 +125,7 @@ func (r *running) payDue() error {
 		return nil
 	}
 	if !time.Now().Before(o.due) {
-		if !slices.ContainsFunc(list, func(w *work) bool { return !r.pay(w) }) { // the first that fails ends it
+		if !slices.ContainsFunc(list, func(w *work) bool { return !r.pay(w) }) { // the first failure ends the loop
 			o.fails = 0
 			return nil
 		}
@@ -138,7 +138,7 @@ func (r *running) payDue() error {
 	return nil
 }
 
-// payAll tells of what is owed for the last time.
+// payAll tries to write each owed ack for the last time.
 func (r *running) payAll() {
 	for _, w := range r.owed.all() {
 		if r.pay(w) {
@@ -146,7 +146,7 @@ func (r *running) payAll() {
 		}
 		for _, left := range r.owed.all() {
 			r.letGo(left, false)
-			r.log.Warn("trigger: entry is done and not acked, it will run again", left.d.subject()...)
+			r.log.Warn("trigger: owed ack abandoned", left.d.subject()...)
 		}
 		return
 	}

@@ -19,7 +19,7 @@ const (
 	TypeStream = "trigger.stream"
 )
 
-// dataField is the field of an entry that is its payload.
+// dataField is the field of an entry that holds its payload.
 const dataField = "data"
 
 //go:embed payload.schema.json
@@ -28,38 +28,38 @@ var schema string
 // Schema returns the JSON Schema (2020-12) of a payload.
 func Schema() string { return schema }
 
-// Payload is what a function is given of a delivery, as JSON.
+// Payload is the JSON data of a function's message.
 type Payload struct {
-	// Channel is where a message was published, and Pattern what it was subscribed to by.
+	// Channel is the channel of a message, and Pattern the subscribed pattern that matched.
 	Channel string `json:"channel,omitempty"`
 	Pattern string `json:"pattern,omitempty"`
-	// Stream and ID are of an entry.
+	// Stream and ID identify an entry.
 	Stream string `json:"stream,omitempty"`
 	ID     string `json:"id,omitempty"`
-	// Body is a message's payload, or an entry's field data; nil where an entry has none.
+	// Body is the payload of a message, or the field data of an entry. It is nil if an entry has no such field.
 	Body *Body `json:"payload"`
-	// Attributes are the other fields of an entry; empty for a message.
+	// Attributes are the other fields of an entry. It is empty for a message.
 	Attributes map[string]string `json:"attributes"`
 	Metadata   Metadata          `json:"metadata"`
 }
 
-// Body is a payload of any bytes.
+// Body is a payload of arbitrary bytes.
 type Body struct {
-	// Base64 is all of it, in base64 as JSON.
+	// Base64 is the whole payload, encoded as base64 in JSON.
 	Base64 []byte `json:"base64"`
-	// Text is the same as text, where it is UTF-8.
+	// Text is the payload as text, if it is UTF-8.
 	Text *string `json:"text,omitempty"`
 }
 
-// Metadata says when and where a delivery comes from.
+// Metadata describes the origin of a delivery.
 type Metadata struct {
-	// Timestamp is when a message was received, or an entry was added, as its id says; UTC.
+	// Timestamp is the time of receipt of a message, or the time in the id of an entry, in UTC.
 	Timestamp time.Time `json:"timestamp"`
-	// StreamID is the entry's id.
+	// StreamID is the id of the entry.
 	StreamID string `json:"stream_id,omitempty"`
 }
 
-// payload builds the payload. The error says what JSON cannot hold.
+// payload builds the payload. It returns an error if JSON cannot represent it.
 func (d *Delivery) payload() (Payload, error) {
 	p := Payload{
 		Channel: d.Channel, Pattern: d.Pattern, Stream: d.Stream, ID: d.ID,
@@ -87,7 +87,7 @@ func (d *Delivery) payload() (Payload, error) {
 		case name == dataField:
 			p.Body = newBody([]byte(value))
 		case !utf8.ValidString(name) || !utf8.ValidString(value):
-			return Payload{}, fmt.Errorf("field %q is not UTF-8: only the field %s may be", name, dataField)
+			return Payload{}, fmt.Errorf("field %q is not UTF-8; put binary data into the field %s", name, dataField)
 		default:
 			p.Attributes[name] = value
 		}
@@ -98,7 +98,7 @@ func (d *Delivery) payload() (Payload, error) {
 func newBody(data []byte) *Body {
 	body := &Body{Base64: data}
 	if body.Base64 == nil {
-		body.Base64 = []byte{} // null is no base64
+		body.Base64 = []byte{} // null is not base64
 	}
 	if utf8.Valid(data) {
 		text := string(data)
@@ -107,7 +107,7 @@ func newBody(data []byte) *Body {
 	return body
 }
 
-// lastYear is the last that RFC 3339 can write.
+// lastYear is the last year that RFC 3339 can represent.
 const lastYear = 9999
 
 func entryTime(id string) (time.Time, error) {
@@ -115,12 +115,12 @@ func entryTime(id string) (time.Time, error) {
 	n, err := strconv.ParseInt(ms, 10, 64)
 	at := time.UnixMilli(n).UTC()
 	if err != nil || at.Year() > lastYear {
-		return time.Time{}, fmt.Errorf("id %q holds no time", id)
+		return time.Time{}, fmt.Errorf("id %q has no valid time", id)
 	}
 	return at, nil
 }
 
-// added returns when an entry was added, or a message was received.
+// added returns the time at which an entry was added or a message was received.
 func (d *Delivery) added() time.Time {
 	if at, err := entryTime(d.ID); d.ID != "" && err == nil {
 		return at
@@ -128,7 +128,7 @@ func (d *Delivery) added() time.Time {
 	return d.Time
 }
 
-// message makes of a delivery what the function is given. An entry keeps its identity, however often it comes.
+// message returns the function's message. An entry has the same identity in every delivery.
 func (d *Delivery) message() (*message.RawMessage, error) {
 	p, err := d.payload()
 	if err != nil {

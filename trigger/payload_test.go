@@ -19,8 +19,7 @@ var examples = map[string]*Delivery{
 	"stream-early-id": {Stream: "orders", ID: "0-1", Fields: map[string]string{"data": ""}},
 }
 
-// TestPayloadExamples holds the payloads against those of testdata, which are examples for others, and against the schema.
-func TestPayloadExamples(t *testing.T) {
+func TestPayloadsMatchTheExamplesAndTheSchema(t *testing.T) {
 	t.Parallel()
 	for name, d := range examples {
 		t.Run(name, func(t *testing.T) {
@@ -59,7 +58,7 @@ func TestPayloadExamples(t *testing.T) {
 	}
 }
 
-func TestPayloadsThatCannotBeBuilt(t *testing.T) {
+func TestPayloadRejectsValuesThatJSONCannotRepresent(t *testing.T) {
 	t.Parallel()
 	for name, d := range map[string]*Delivery{
 		"attribute":      {Stream: "s", ID: "1-1", Fields: map[string]string{"a": "\xff"}},
@@ -77,7 +76,7 @@ func TestPayloadsThatCannotBeBuilt(t *testing.T) {
 	}
 }
 
-func TestSchemaRefusesOtherDocuments(t *testing.T) {
+func TestSchemaRejectsOtherDocuments(t *testing.T) {
 	t.Parallel()
 	const body = `{"base64":""}`
 	for name, text := range map[string]string{

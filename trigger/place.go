@@ -8,18 +8,18 @@ import (
 	"github.com/luatx/luatx/internal/sleep"
 )
 
-// place is one of the Concurrency places of a trigger. Each place runs the state machine. One place at a time has the turn
-// and uses the driver: it receives, sleeps and reconnects for all. It passes the turn on when it has a delivery. If the
-// function fails, the delivery leaves the place until it is due again.
+// place is one of the Concurrency places of a trigger. Each place runs the state machine. One place at a time has the turn and
+// uses the driver: it receives, sleeps and reconnects for all places. It passes the turn on when it has a delivery. If the
+// function fails, the delivery leaves the place until its retry is due.
 type place struct {
 	*running
 	hasTurn bool
-	work    *work         // being processed; nil: none
+	work    *work         // nil if there is none
 	seen    int64         // the connection on which the work was acked
-	delay   time.Duration // of Backoff
+	delay   time.Duration // of the state Backoff
 }
 
-// run goes through the states until ctx ends. What happens in a state is decided here, where that leads in the table.
+// run runs the state machine until ctx ends. It decides the event of each state; the table has the next state.
 func (p *place) run(ctx context.Context) error {
 	state := Receiving
 	for !state.Final() {
@@ -55,7 +55,7 @@ func (p *place) act(ctx context.Context, s State) stateEvent {
 	}
 }
 
-// takeTurn waits for the turn; false when ctx has ended.
+// takeTurn waits for the turn. It returns false if ctx has ended.
 func (p *place) takeTurn(ctx context.Context, s State) bool {
 	if p.hasTurn {
 		return ctx.Err() == nil
@@ -110,7 +110,7 @@ func (p *place) receive(ctx context.Context) stateEvent {
 	return onDelivered
 }
 
-// complete tells the source what became of the delivery.
+// complete writes the ack or the dead letter of the delivery.
 func (p *place) complete() stateEvent {
 	p.seen = p.connection.Load()
 	w := p.work
@@ -132,7 +132,7 @@ func (p *place) idle(ctx context.Context) stateEvent {
 	if ctx.Err() != nil {
 		return onShutdown
 	}
-	if p.hasTurn { // the backoff was reset when nothing came without an error
+	if p.hasTurn { // a read without an error has reset the backoff
 		if wait, _ := p.retries.wait(idleTime); !sleep.For(ctx, wait) {
 			return onShutdown
 		}
@@ -140,7 +140,7 @@ func (p *place) idle(ctx context.Context) stateEvent {
 	return onTick
 }
 
-// reconnect connects anew, unless another place has done so since this one failed.
+// reconnect reconnects the driver, unless another place has done so since this place failed.
 func (p *place) reconnect(ctx context.Context) stateEvent {
 	had := p.hasTurn
 	if !p.takeTurn(ctx, Reconnecting) {
@@ -161,14 +161,14 @@ func (p *place) reconnect(ctx context.Context) stateEvent {
 	}
 	if p.refused <= 1 {
 		p.board.connected(true)
-	} else if !sleep.For(ctx, p.reconnectDelay(p.refused-1)) { // what connects and cannot receive must not spin
+	} else if !sleep.For(ctx, p.reconnectDelay(p.refused-1)) { // a driver that connects but cannot receive must not spin
 		return onShutdown
 	}
 	return onReconnected
 }
 
-// backoff waits until the next attempt to connect. A failed entry is waited for where entries run strictly in their order,
-// else it leaves its place.
+// backoff waits until the next attempt to connect. With Config.Ordered it waits for a failed entry; otherwise the entry leaves
+// its place.
 func (p *place) backoff(ctx context.Context) stateEvent {
 	w, event := p.work, onReconnectDue
 	p.work = nil
@@ -198,17 +198,17 @@ func (p *place) trouble(op string, err error) {
 	p.failures++
 	p.board.connected(false)
 	if last := p.board.report().LastError; p.failures == 1 || last == nil || last.Error() != err.Error() {
-		p.log.Error("trigger: fails and goes on trying", "operation", op, "error", err)
+		p.log.Error("trigger: receiving failed", "operation", op, "error", err)
 	} else {
-		p.log.Debug("trigger: fails again", "operation", op, "failures", p.failures, "error", err)
+		p.log.Debug("trigger: receiving still fails", "operation", op, "failures", p.failures, "error", err)
 	}
 	p.board.failed(err)
 }
 
-// well notes that receiving works.
+// well records that receiving works.
 func (p *place) well() {
 	if p.failures > 0 {
-		p.log.Info("trigger: receives again", "failures", p.failures)
+		p.log.Info("trigger: receiving recovered", "failures", p.failures)
 		p.failures, p.refused = 0, 0
 		p.board.connected(true)
 	}

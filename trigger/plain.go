@@ -15,21 +15,21 @@ import (
 	"github.com/luatx/luatx/internal/sleep"
 )
 
-// maxOpen bounds the entries that are done, and cannot be left behind because one before them is not.
+// maxOpen bounds the finished entries that wait for an earlier unfinished one.
 const maxOpen = 10_000
 
-// plain reads a stream without a group. It keeps in memory how far it has read, and which entries since then are not done;
-// where there is a LastIDKey, it holds the last entry up to which all are.
+// plain reads a stream without a group. It keeps in memory its position and the entries before it that are not finished.
+// LastIDKey holds the last entry up to which all are finished.
 type plain struct {
 	link
 
 	mu       sync.Mutex
-	position string       // the last entry read; empty: nothing was asked yet
-	open     []*openEntry // by id: those not done, and those done behind one that is not
-	mark     string       // up to it all is done
+	position string       // the last entry read; empty before the first read
+	open     []*openEntry // by id: unfinished entries, and finished ones behind an unfinished one
+	mark     string       // all entries up to it are finished
 
 	storing sync.Mutex
-	stored  string // what LastIDKey holds
+	stored  string // the value of LastIDKey
 }
 
 // openEntry is an entry that was read.
@@ -37,11 +37,11 @@ type openEntry struct {
 	id       string
 	fields   map[string]string
 	attempts int64
-	held     bool // given out
+	held     bool // delivered
 	settled  bool
 }
 
-// Reconnect finds out where to begin, once, and then that the stream can be read.
+// Reconnect determines the first position once, and checks that the stream is readable.
 func (p *plain) Reconnect(ctx context.Context) error {
 	start, err := p.start(ctx)
 	if err == nil && p.position == "" && p.cfg.LastIDKey != "" {
@@ -59,21 +59,21 @@ func (p *plain) Reconnect(ctx context.Context) error {
 	return nil
 }
 
-// restore reads what an earlier process has kept.
+// restore reads the position of an earlier process.
 func (p *plain) restore(ctx context.Context, otherwise string) (string, error) {
 	kept, err := p.client.Get(ctx, p.cfg.LastIDKey).Result()
 	switch {
 	case errors.Is(err, redis.Nil):
 		return otherwise, nil
 	case group.HasCode(err, "WRONGTYPE") || err == nil && (kept == "$" || !entryID.MatchString(kept)):
-		return "", &OptionError{Option: "LastIDKey", Remedy: "name a key of its own", Err: fmt.Errorf("%w: the key holds no entry id", ErrOption)}
+		return "", &OptionError{Option: "LastIDKey", Remedy: "use a separate key", Err: fmt.Errorf("%w: the key does not have an entry id", ErrOption)}
 	default:
 		p.stored = kept
 		return kept, err
 	}
 }
 
-// NextDelivery returns an entry that was given back, the lowest id first, or else a new one.
+// NextDelivery returns a returned entry, lowest id first, or else a new one.
 func (p *plain) NextDelivery(ctx context.Context, wait time.Duration) (*Delivery, error) {
 	d, full := p.again()
 	if d != nil {
@@ -101,7 +101,7 @@ func (p *plain) NextDelivery(ctx context.Context, wait time.Duration) (*Delivery
 	return p.deliver(e), nil
 }
 
-// again returns an entry that was given back, and whether too many entries are open to read another one.
+// again returns a returned entry, and whether too many entries are open to read another one.
 func (p *plain) again() (d *Delivery, full bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -113,7 +113,7 @@ func (p *plain) again() (d *Delivery, full bool) {
 	return nil, len(p.open) >= maxOpen
 }
 
-// deliver must be called with the lock held.
+// deliver returns the delivery of an entry. The caller holds the lock.
 func (p *plain) deliver(e *openEntry) *Delivery {
 	e.held = true
 	e.attempts++
@@ -132,7 +132,7 @@ func (p *plain) done(e *openEntry, settled bool) {
 	}
 }
 
-// settle notes that an entry is done, and how far all is. It must be called with the lock held.
+// settle records that an entry is finished, and advances the position. The caller holds the lock.
 func (p *plain) settle(id string) {
 	for _, e := range p.open {
 		if e.id == id {
@@ -145,9 +145,9 @@ func (p *plain) settle(id string) {
 	}
 }
 
-// Ack notes that an entry is done, and keeps how far all is.
+// Ack records that an entry is finished, and stores the position.
 func (p *plain) Ack(ctx context.Context, d *Delivery) error {
-	p.storing.Lock() // an older mark must not overtake a newer one
+	p.storing.Lock() // an older position must not overwrite a newer one
 	defer p.storing.Unlock()
 	p.mu.Lock()
 	p.settle(d.ID)
@@ -163,7 +163,7 @@ func (p *plain) Ack(ctx context.Context, d *Delivery) error {
 	return nil
 }
 
-// DeadLetter implements DeadLetterer. The copy is written first: a crash between may write it twice.
+// DeadLetter implements DeadLetterer. It writes the copy first, so a crash may write it twice.
 func (p *plain) DeadLetter(ctx context.Context, d *Delivery, reason string) error {
 	if err := p.writeDeadLetter(ctx, d, reason, d.Fields); err != nil {
 		return err
@@ -171,7 +171,7 @@ func (p *plain) DeadLetter(ctx context.Context, d *Delivery, reason string) erro
 	return p.Ack(ctx, d)
 }
 
-// Close ends the client.
+// Close closes the client.
 func (p *plain) Close() error { return p.end() }
 
 // writeDeadLetter writes a dead letter in the form of internal/lua/deadletter.lua.
@@ -187,6 +187,6 @@ func (l *link) writeDeadLetter(ctx context.Context, d *Delivery, reason string, 
 	if err := l.client.XAdd(ctx, &redis.XAddArgs{Stream: l.cfg.DeadLetter, Values: values}).Err(); err != nil {
 		return err
 	}
-	l.log.With(d.subject()...).Error("trigger: delivery given up", "dead_letter", l.cfg.DeadLetter)
+	l.log.With(d.subject()...).Error("trigger: delivery dead-lettered", "dead_letter", l.cfg.DeadLetter)
 	return nil
 }

@@ -12,8 +12,7 @@ import (
 	"github.com/luatx/luatx/internal/test/scripted"
 )
 
-// alone runs a test in a bubble with a driver without a group, which a server answers: entries 1-0, 2-0 and so on, as many as there
-// are.
+// alone runs a test in a bubble with a driver without a group. Its scripted server has the entries 1-0, 2-0 and so on, up to n.
 func alone(t *testing.T, entries int, say map[string]any, cfg Config, test func(t *testing.T, p *plain, s *scripted.Server, logs *rig.Lines)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
@@ -65,7 +64,7 @@ func deliveries(t *testing.T, p *plain, n int) (list []*Delivery) {
 	return list
 }
 
-func TestWhereReadingWithoutAGroupBegins(t *testing.T) {
+func TestReaderWithoutGroupStartsAtLastIDOrStoredPosition(t *testing.T) {
 	t.Parallel()
 	wrong := errors.New("WRONGTYPE of another kind")
 	for name, c := range map[string]struct {
@@ -113,7 +112,7 @@ func TestWhereReadingWithoutAGroupBegins(t *testing.T) {
 	}
 }
 
-func TestReadingWithoutAGroupFails(t *testing.T) {
+func TestReaderWithoutGroupReturnsErrorsOfTheServer(t *testing.T) {
 	t.Parallel()
 	alone(t, 0, map[string]any{"xrevrange": errors.New("ERR no"), "xread": errors.New("ERR no")}, Config{}, func(t *testing.T, p *plain, _ *scripted.Server, _ *rig.Lines) {
 		client := &reloading{UniversalClient: p.client}
@@ -138,7 +137,7 @@ func TestReadingWithoutAGroupFails(t *testing.T) {
 	})
 }
 
-func TestWhatIsGivenBackComesFirst(t *testing.T) {
+func TestReaderWithoutGroupDeliversReturnedEntriesFirst(t *testing.T) {
 	t.Parallel()
 	alone(t, 4, nil, Config{}, func(t *testing.T, p *plain, _ *scripted.Server, _ *rig.Lines) {
 		list := deliveries(t, p, 3)
@@ -158,7 +157,7 @@ func TestWhatIsGivenBackComesFirst(t *testing.T) {
 	})
 }
 
-func TestTooManyOpenEntries(t *testing.T) {
+func TestReaderWithoutGroupWaitsIfTooManyEntriesAreOpen(t *testing.T) {
 	t.Parallel()
 	alone(t, 2, nil, Config{}, func(t *testing.T, p *plain, s *scripted.Server, _ *rig.Lines) {
 		first := deliveries(t, p, 1)[0]
@@ -176,7 +175,7 @@ func TestTooManyOpenEntries(t *testing.T) {
 	})
 }
 
-func TestWhatLastIDKeyHolds(t *testing.T) {
+func TestLastIDKeyHoldsTheLastEntryBeforeUnfinishedOnes(t *testing.T) {
 	t.Parallel()
 	say := map[string]any{}
 	alone(t, 5, say, Config{LastIDKey: "k"}, func(t *testing.T, p *plain, s *scripted.Server, _ *rig.Lines) {
@@ -202,7 +201,7 @@ func TestWhatLastIDKeyHolds(t *testing.T) {
 			list[i-1].Done(true)
 		}
 		ack(2)
-		want("0-5") // where it begins
+		want("0-5") // first position
 		ack(1)
 		want("0-5", "2-0")
 		ack(4)
@@ -227,7 +226,7 @@ func TestWhatLastIDKeyHolds(t *testing.T) {
 	})
 }
 
-func TestDeadLetterWithoutAGroup(t *testing.T) {
+func TestReaderWithoutGroupWritesDeadLetters(t *testing.T) {
 	t.Parallel()
 	alone(t, 0, nil, Config{}, func(t *testing.T, p *plain, s *scripted.Server, logs *rig.Lines) {
 		d := &Delivery{Stream: "s", ID: "1-0", Attempt: 3, Time: time.UnixMilli(7), Fields: map[string]string{"b": "2", "a": "1"}}
@@ -238,7 +237,7 @@ func TestDeadLetterWithoutAGroup(t *testing.T) {
 		if got := fmt.Sprint(s.Heard("xadd")[0].Cmd); got != want {
 			t.Errorf("written by %s, want %s", got, want)
 		}
-		if n := logs.Count(`delivery given up" entry=1-0 attempt=3 dead_letter={s}:dead`); n != 1 || len(s.Heard("set")) > 0 {
+		if n := logs.Count(`delivery dead-lettered" entry=1-0 attempt=3 dead_letter={s}:dead`); n != 1 || len(s.Heard("set")) > 0 {
 			t.Errorf("logged:\n%s", logs)
 		}
 	})

@@ -14,7 +14,7 @@ import (
 	"github.com/luatx/luatx/trigger"
 )
 
-func TestTriggerWithoutGroupBeginsAtLastIDAndGoesOnAtLastIDKey(t *testing.T) {
+func TestTriggerWithoutGroupStartsAtLastIDAndContinuesAtLastIDKey(t *testing.T) {
 	t.Parallel()
 	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
 		s := newStream(t, client)
@@ -49,9 +49,7 @@ func TestTriggerWithoutGroupBeginsAtLastIDAndGoesOnAtLastIDKey(t *testing.T) {
 	})
 }
 
-// TestPlainFailures holds that without a group an entry that fails is tried again too, and goes to the dead letters; and
-// that the position stays behind what is open.
-func TestPlainFailures(t *testing.T) {
+func TestTriggerWithoutGroupRetriesThenDeadLettersAndKeepsItsPosition(t *testing.T) {
 	t.Parallel()
 	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
 		s, done := newStream(t, client), &effects{}
@@ -98,7 +96,7 @@ func TestPlainFailures(t *testing.T) {
 	})
 }
 
-func TestTriggerWithoutGroupRunsEachEntryOnceThoughConnectionsAreCut(t *testing.T) {
+func TestTriggerWithoutGroupRunsEachEntryOnceIfConnectionsBreak(t *testing.T) {
 	t.Parallel()
 	server := redistest.Shared(t)
 	proxy := redistest.Proxy(t, server.Addr())
@@ -114,7 +112,7 @@ func TestTriggerWithoutGroupRunsEachEntryOnceThoughConnectionsAreCut(t *testing.
 	wantEffects(t, done, numbers(1, cuts*10))
 }
 
-func TestWrongLastIDKey(t *testing.T) {
+func TestTriggerRejectsLastIDKeyWithoutAnEntryID(t *testing.T) {
 	t.Parallel()
 	client := redistest.Shared(t).Client(t)
 	s := newStream(t, client)
@@ -124,7 +122,7 @@ func TestWrongLastIDKey(t *testing.T) {
 	wantBuildFailed(t, cfg, "LastIDKey", trigger.ErrOption)
 }
 
-// wantBuildFailed runs a trigger that cannot begin, and returns what it said.
+// wantBuildFailed runs a trigger that cannot start, and returns its error.
 func wantBuildFailed(t testing.TB, cfg trigger.Config, option string, kind error) string {
 	t.Helper()
 	s := start(t, cfg)

@@ -5,20 +5,20 @@ import (
 	"time"
 )
 
-// progress knows the deliveries that are not finished, and whether any of them succeed.
+// progress tracks unfinished deliveries, and whether any of them succeeds.
 type progress struct {
 	timeout time.Duration
 
 	mu   sync.Mutex
 	open map[*unfinished]struct{}
-	due  int // of open, without those that are deferred
-	// since is the time of the latest success, or of the first delivery after a quiet time.
+	due  int // of open, without the deferred ones
+	// since is the time of the latest success, or of the first delivery after an idle time.
 	since time.Time
 	// failed is the time of the latest failure after since.
 	failed time.Time
 }
 
-// unfinished is a delivery that was neither settled nor given back to its driver.
+// unfinished is a delivery that was neither settled nor returned to its driver.
 type unfinished struct {
 	added    time.Time
 	deferred bool
@@ -41,8 +41,8 @@ func (p *progress) begin(d *Delivery) *unfinished {
 	return u
 }
 
-// fail notes a failure of a delivery that is due again after the delay. A delivery that its function has deferred for longer than
-// the timeout cannot make progress before, so it does not count until then.
+// fail records a failure of a delivery whose retry is due after the delay. If its function has deferred a delivery for longer
+// than the timeout, it cannot make progress before, so it does not count until then.
 func (p *progress) fail(u *unfinished, delay time.Duration, asked bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -65,14 +65,14 @@ func (p *progress) end(u *unfinished, succeeded bool) {
 	}
 }
 
-// leave must be called with the lock held.
+// leave removes a delivery. The caller holds the lock.
 func (p *progress) leave(u *unfinished) {
 	if _, open := p.open[u]; open && !u.deferred {
 		p.due--
 	}
 }
 
-// stalled reports whether deliveries were worked on for the timeout, or failed within it, and none succeeded.
+// stalled reports whether deliveries were in progress for the timeout, or failed within it, and none succeeded.
 func (p *progress) stalled() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -80,7 +80,7 @@ func (p *progress) stalled() bool {
 	return now.Sub(p.since) > p.timeout && (p.due > 0 || !p.failed.Before(p.since) && now.Sub(p.failed) <= p.timeout)
 }
 
-// oldest returns the age of the oldest delivery; 0 if there is none.
+// oldest returns the age of the oldest delivery, or 0 if there is none.
 func (p *progress) oldest() (age time.Duration) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -11,21 +11,21 @@ import (
 	"github.com/luatx/luatx/internal/slot"
 )
 
-// inboxSize is how many messages are kept that no function was free for. What follows waits in the network, until the
-// server gives up the connection (client-output-buffer-limit).
+// inboxSize is the maximum number of received messages that wait for a function. Further messages wait in the network until the
+// server closes the connection (client-output-buffer-limit).
 const inboxSize = 100
 
-// received is a message, and when it was read from its connection.
+// received is a message with its time of receipt.
 type received struct {
 	*redis.Message
 	at time.Time
 }
 
-// pubSub listens to channels. Messages that were received stay, whatever becomes of the connection.
+// pubSub subscribes to channels. Received messages outlive their connection.
 type pubSub struct {
 	link
 	inbox  chan received
-	broken chan error // the first failure of the present subscriptions
+	broken chan error // the first failure of the current subscriptions
 
 	mu      sync.Mutex
 	current *subscriptions
@@ -53,7 +53,7 @@ func (p *pubSub) sets() [][]string {
 	return sets
 }
 
-// Reconnect subscribes, and returns when the server has confirmed all of it.
+// Reconnect subscribes, and returns when the server has confirmed every subscription.
 func (p *pubSub) Reconnect(ctx context.Context) error {
 	p.mu.Lock()
 	old := p.current
@@ -61,9 +61,9 @@ func (p *pubSub) Reconnect(ctx context.Context) error {
 	p.mu.Unlock()
 	if old != nil {
 		old.close()
-		p.lose(time.Now()) // where it was sound
+		p.lose(time.Now()) // intact connections
 	}
-	p.broken = make(chan error, 1) // the old connections are heard no more
+	p.broken = make(chan error, 1) // nothing reads from the old connections now
 	next := &subscriptions{done: make(chan struct{})}
 	for _, set := range p.sets() {
 		if err := p.subscribe(ctx, next, set); err != nil {
@@ -116,7 +116,7 @@ func (p *pubSub) subscribe(ctx context.Context, all *subscriptions, channels []s
 	return err
 }
 
-// read takes messages off a connection until it breaks or is given up.
+// read reads messages from a connection until it breaks or is abandoned.
 func (p *pubSub) read(c *connection, done <-chan struct{}) {
 	for _, msg := range c.early {
 		p.keep(c, msg, done)
@@ -151,21 +151,21 @@ func (p *pubSub) read(c *connection, done <-chan struct{}) {
 	}
 }
 
-// keep puts a message into the inbox, and waits for room there.
+// keep puts a message into the inbox. It waits if the inbox is full.
 func (p *pubSub) keep(c *connection, msg received, done <-chan struct{}) {
 	c.full.Store(true)
 	select {
 	case p.inbox <- msg:
 	case <-done:
 	}
-	c.hear() // waiting for room is no silence
+	c.hear() // a full inbox is not silence
 	c.full.Store(false)
 }
 
 // NextDelivery waits for a message.
 func (p *pubSub) NextDelivery(ctx context.Context, wait time.Duration) (*Delivery, error) {
 	select {
-	case err := <-p.broken: // what was received stays for later
+	case err := <-p.broken: // received messages are kept
 		return nil, err
 	default:
 	}
@@ -183,10 +183,10 @@ func (p *pubSub) NextDelivery(ctx context.Context, wait time.Duration) (*Deliver
 	}
 }
 
-// Ack implements Driver: there is nobody to tell.
+// Ack implements Driver. Pub/sub has no acks.
 func (p *pubSub) Ack(context.Context, *Delivery) error { return nil }
 
-// DeadLetter implements DeadLetterer, where a key was given.
+// DeadLetter implements DeadLetterer if a key is configured.
 func (p *pubSub) DeadLetter(ctx context.Context, d *Delivery, reason string) error {
 	return p.writeDeadLetter(ctx, d, reason, map[string]string{"channel": d.Channel, "pattern": d.Pattern, dataField: string(d.Data)})
 }
@@ -201,7 +201,7 @@ func (p *pubSub) Close() error {
 		current.close()
 	}
 	if left := len(p.inbox); left > 0 {
-		p.log.Warn("trigger: messages were received and not executed", "messages", left)
+		p.log.Warn("trigger: received messages discarded", "messages", left)
 	}
 	return p.end()
 }
@@ -232,5 +232,5 @@ func (p *pubSub) regain() {
 	p.gaps.Last.Until = time.Now()
 	length := p.gaps.Last.Until.Sub(p.gaps.Last.From)
 	p.gaps.Total += length
-	p.log.Warn("trigger: subscribed again, what was published meanwhile is lost", "from", p.gaps.Last.From, "until", p.gaps.Last.Until, "length", length)
+	p.log.Warn("trigger: messages lost between subscriptions", "from", p.gaps.Last.From, "until", p.gaps.Last.Until, "length", length)
 }

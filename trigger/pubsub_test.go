@@ -17,7 +17,7 @@ import (
 	"github.com/luatx/luatx/trigger"
 )
 
-// hears is a pub/sub trigger that notes what it hears.
+// hears is a pub/sub trigger that records its messages.
 func hears(t testing.TB, connector trigger.Connector, heard *effects, channels ...string) trigger.Config {
 	t.Helper()
 	return trigger.Config{
@@ -31,7 +31,7 @@ func publish(t testing.TB, client redis.UniversalClient, channel, data string) {
 	redistest.Must(t, client.Publish(t.Context(), channel, data).Err())
 }
 
-func TestPubSub(t *testing.T) {
+func TestPubSubRunsFunctionForChannelsAndPatterns(t *testing.T) {
 	t.Parallel()
 	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
 		tag, heard := redistest.Tag(t), &effects{}
@@ -60,7 +60,7 @@ func TestPubSub(t *testing.T) {
 	})
 }
 
-func TestShardChannelsOfSeveralSlotsAreHeard(t *testing.T) {
+func TestShardChannelsOfSeveralSlotsAreReceived(t *testing.T) {
 	t.Parallel()
 	test := func(t *testing.T, client redis.UniversalClient) {
 		tag, heard := redistest.Tag(t), &effects{}
@@ -139,7 +139,7 @@ func TestGapsAreCountedWithTheirLength(t *testing.T) {
 	redistest.Eventually(t, "another gap", func() bool { return tr.Stats().Gaps.Count == 2 && tr.Stats().Gaps.Total > gaps.Total })
 }
 
-func TestSilentConnectionIsNoticed(t *testing.T) {
+func TestSilentConnectionIsReplaced(t *testing.T) {
 	t.Parallel()
 	server := redistest.Shared(t)
 	proxy := redistest.Proxy(t, server.Addr())
@@ -172,7 +172,7 @@ func TestMessagesWaitForASlowFunctionInOrder(t *testing.T) {
 	wantEffects(t, heard, numbers(1, 500))
 }
 
-func TestMessageWithoutPayloadGoesToTheDeadLettersIfThereAreSome(t *testing.T) {
+func TestMessageWithoutPayloadBecomesADeadLetterIfAKeyIsSet(t *testing.T) {
 	t.Parallel()
 	for _, letters := range []bool{true, false} {
 		t.Run(fmt.Sprint(letters), func(t *testing.T) {

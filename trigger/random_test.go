@@ -18,11 +18,11 @@ import (
 
 const (
 	sequences  = 1000
-	troubled   = 20 * time.Second // how long things go wrong
-	calmedDown = 15 * time.Second // how long what is left may take: the longest backoff, several times
+	troubled   = 20 * time.Second // duration of the faults
+	calmedDown = 15 * time.Second // time for the remaining work: several times the longest backoff
 )
 
-// seenLines counts the lines of the table that were run.
+// seenLines counts the executed lines of the table.
 type seenLines struct {
 	mu   sync.Mutex
 	seen map[transition]int
@@ -37,9 +37,9 @@ func (s *seenLines) note(from State, on stateEvent, to State) {
 	s.seen[transition{from: from, on: on, to: to}]++
 }
 
-// TestRandomSequences lets everything go wrong at random, by a thousand seeds: no trigger is stuck, none leaks (the bubble
-// would not end), no entry is lost, none runs again once it has succeeded, and every line of the table is run.
-func TestRandomSequences(t *testing.T) {
+// TestTriggerSurvivesRandomFaults runs a thousand seeds. No trigger may be stuck or leak (the bubble would not end), no entry
+// may be lost or run again after a success, and every line of the table must be used.
+func TestTriggerSurvivesRandomFaults(t *testing.T) {
 	t.Parallel()
 	lines := &seenLines{}
 	for seed := range uint64(sequences) {
@@ -55,7 +55,7 @@ func TestRandomSequences(t *testing.T) {
 	}
 }
 
-// randomRun is what one sequence is about.
+// randomRun is one sequence.
 type randomRun struct {
 	t     *testing.T
 	rng   *rand.Rand
@@ -76,7 +76,7 @@ func randomSequence(t *testing.T, seed uint64, lines *seenLines) {
 	x.fake.ack = sometimes(x.rng, &x.calm, x.rng.Float64()/2)
 	x.fake.dead = sometimes(x.rng, &x.calm, x.rng.Float64()/2)
 	x.fake.connect = sometimes(x.rng, &x.calm, x.rng.Float64()/4)
-	if x.limit = 1 + x.rng.IntN(4); x.limit == 1 { // what is in flight and not worked on is owed its ack
+	if x.limit = 1 + x.rng.IntN(4); x.limit == 1 { // entries in flight without a running function wait for their ack
 		x.fake.again = func() bool { return x.rng.Float64() < 0.3 }
 	}
 	r := New(Config{
@@ -86,15 +86,15 @@ func randomSequence(t *testing.T, seed uint64, lines *seenLines) {
 	})
 	r.board.watch = lines.note
 	ctx, cancel := context.WithCancel(t.Context())
-	if seed%50 == 0 { // it is to end while it begins
+	if seed%50 == 0 { // the context ends during the start
 		cancel()
 		x.fake.connect = nil
 	}
 	ended := make(chan error, 1)
 	go func() { ended <- r.Run(ctx) }()
 	pass(troubled)
-	if seed%5 == 0 { // it is to end in trouble
-		if seed%2 == 0 { // cut off, between two attempts to connect
+	if seed%5 == 0 { // the context ends during the faults
+		if seed%2 == 0 { // canceled between two attempts to connect
 			cut := sometimes(x.rng, &x.calm, 1)
 			x.fake.set(cut, cut, x.fake.ack)
 			pass(calmedDown)
@@ -122,7 +122,7 @@ func randomSequence(t *testing.T, seed uint64, lines *seenLines) {
 	}
 }
 
-// function succeeds, fails, refuses, hangs, panics, or loses its entry.
+// function succeeds, fails, fails permanently, hangs, panics, or loses its entry.
 func (x *randomRun) function(ctx context.Context, msg *message.RawMessage) error {
 	if n := x.now.Add(1); int(n) > x.limit {
 		x.t.Errorf("%d functions at once, want at most %d", n, x.limit)
@@ -172,7 +172,8 @@ func (x *randomRun) succeeded(id string) {
 	x.done[id]++
 }
 
-// judge holds that what is acked has succeeded, and where the trigger had its time, that all is settled and it receives.
+// judge checks that acked entries have succeeded. If the trigger had enough time, all entries must be settled, and the trigger
+// receives.
 func (x *randomRun) judge(r *Runtime, complete bool) {
 	x.t.Helper()
 	x.fake.mu.Lock()
@@ -181,7 +182,7 @@ func (x *randomRun) judge(r *Runtime, complete bool) {
 	defer x.mu.Unlock()
 	health := r.Health()
 	if health.State.Final() {
-		return // it could not begin, or has ended
+		return // it could not start, or it has ended
 	}
 	for _, e := range x.fake.entries {
 		if e.acked && x.done[e.id] == 0 {

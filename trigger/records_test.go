@@ -7,13 +7,13 @@ import (
 	"github.com/luatx/luatx/internal/test/rig"
 )
 
-// records keeps what a JSON handler logs.
+// records holds the output of a JSON log handler.
 type records struct{ rig.Lines }
 
 func (r *records) all() (lines []map[string]any) {
 	for text := range strings.Lines(r.String()) {
 		var line map[string]any
-		_ = json.Unmarshal([]byte(text), &line) // a handler writes nothing else
+		_ = json.Unmarshal([]byte(text), &line) // each line is a JSON object
 		lines = append(lines, line)
 	}
 	return lines

@@ -19,7 +19,7 @@ func (r *Runtime) processes(driver Driver) *process.List {
 	return process.New(own.server(), r.cfg.Namespace, r.cfg.logger())
 }
 
-// report tells operators what the trigger does, and how it is.
+// report publishes the state of the trigger for operators.
 func (r *Runtime) report(ctx context.Context, driver Driver) process.Report {
 	h, s := r.Health(), r.Stats()
 	t := &process.TriggerReport{

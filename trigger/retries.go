@@ -10,22 +10,22 @@ import (
 )
 
 const (
-	// maxRetries bounds the failed entries that wait to be tried again: nothing new is received while there are as many.
+	// maxRetries is the number of waiting failed entries at which the trigger stops receiving.
 	maxRetries = 1000
-	// glance is how long the driver waits for a new delivery while a retry is due.
+	// glance is the time that the driver waits for a new delivery while a retry is due.
 	glance = time.Millisecond
 )
 
-// retries are failed entries that wait until they are due. They occupy no place, but they stay in flight for the driver, so
-// that it keeps them from other consumers.
+// retries are failed entries that wait until they are due. They occupy no place, but stay in flight for the driver, so that it
+// keeps them from other consumers.
 type retries struct {
 	mu   sync.Mutex
-	list []retry // the first one is due first
+	list []retry // ordered by their due time
 
-	lastWasRetry bool // of the last delivery; belongs to the place that has the turn
+	lastWasRetry bool // whether the last delivery was a retry; belongs to the place that has the turn
 }
 
-// retry holds no fields of its entry: those come anew with the next delivery.
+// retry does not keep the fields of its entry. The next delivery reads them again.
 type retry struct {
 	due  time.Time
 	open *unfinished
@@ -75,7 +75,7 @@ func (r *running) giveBack(one retry) {
 	one.done(false)
 }
 
-// giveBackAll leaves every failed entry to the driver when the trigger stops.
+// giveBackAll returns every failed entry to the driver when the trigger stops.
 func (r *running) giveBackAll() {
 	for one, ok := r.retries.pop(true); ok; one, ok = r.retries.pop(true) {
 		r.giveBack(one)
@@ -85,7 +85,7 @@ func (r *running) giveBackAll() {
 // next waits for a delivery. Retries that are due and other deliveries take turns, so that neither keeps the other waiting.
 func (p *place) next(ctx context.Context) (*Delivery, error) {
 	wait, full := p.retries.wait(p.cfg.BlockTimeout)
-	if p.failures > 0 { // the driver may still be out of order: retries stay here until it delivers
+	if p.failures > 0 { // the driver may still be failing: retries stay here until it delivers
 		return p.driver.NextDelivery(ctx, p.cfg.BlockTimeout)
 	}
 	if wait > 0 && full {

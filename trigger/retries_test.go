@@ -34,7 +34,7 @@ func TestTriggerWithTooManyRetriesReceivesNothingUntilOneIsDone(t *testing.T) {
 			return message.RetryAfter(errFake, 30*time.Second)
 		}})
 		time.Sleep(20 * time.Second)
-		const places = 4 // those that were working on an entry when the bound was reached
+		const places = 4 // those in progress when the bound was reached
 		if got := s.Stats(); got.Retrying < maxRetries || got.Retrying >= maxRetries+places || got.Delivered != got.Retrying || got.InFlight != 0 {
 			t.Errorf("%+v, want %d retries", got, maxRetries)
 		}
@@ -53,7 +53,7 @@ func TestTriggerWithTooManyRetriesReceivesNothingUntilOneIsDone(t *testing.T) {
 	})
 }
 
-func TestRetriesWaitInAnOutageAndAreLetGoAtTheEnd(t *testing.T) {
+func TestRetriesWaitDuringAnOutageAndAreReturnedAtTheEnd(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		fake := newFake(t, 10)
@@ -64,7 +64,7 @@ func TestRetriesWaitInAnOutageAndAreLetGoAtTheEnd(t *testing.T) {
 		down := func() error { return errFake }
 		fake.set(down, down, nil)
 		time.Sleep(time.Minute)
-		if got := s.Stats(); got.Retrying != 9 && got.Retrying != 10 || got.OldestUnacked == 0 { // one may have been given back before
+		if got := s.Stats(); got.Retrying != 9 && got.Retrying != 10 || got.OldestUnacked == 0 { // one may have been returned before
 			t.Errorf("%+v", got)
 		}
 		s.end()
@@ -106,7 +106,7 @@ func TestTriggerIsStalledWhileNothingSucceedsAndReadyOnceItDoes(t *testing.T) {
 	for name, c := range map[string]struct {
 		run  func(ctx context.Context, n int) error
 		add  time.Duration // between two entries
-		want []bool        // every 20 seconds: whether it is stalled
+		want []bool        // every 20 seconds, whether it is stalled
 	}{
 		"nothing to do":             {nil, time.Hour, []bool{false, false, false, false}},
 		"all succeed":               {func(context.Context, int) error { return nil }, 5 * time.Second, []bool{false, false, false, false}},

@@ -12,11 +12,11 @@ import (
 )
 
 const (
-	// idleTime is how long a trigger sleeps where nothing had come.
+	// idleTime is the pause of a trigger after a read that returned nothing.
 	idleTime = 50 * time.Millisecond
 	// tellTimeout bounds an ack, a dead letter, and all of the last ones together.
 	tellTimeout = 5 * time.Second
-	// minDelay keeps a trigger from spinning where full jitter chose next to nothing.
+	// minDelay prevents spinning if full jitter chooses a tiny delay.
 	minDelay = 10 * time.Millisecond
 )
 
@@ -30,8 +30,8 @@ type Runtime struct {
 	driver   atomic.Pointer[Driver]
 }
 
-// New makes a Runtime. It does no I/O, and looks at no option: Run does, so that what is wrong shows in Health as well;
-// Config.Validate says it before.
+// New returns a Runtime. It does no I/O and does not validate the options. Run validates them, so that Health also shows errors.
+// Use Config.Validate to check them earlier.
 func New(cfg Config) *Runtime {
 	r := &Runtime{cfg: cfg.withDefaults()}
 	r.progress = newProgress(r.cfg.ProgressTimeout)
@@ -64,11 +64,11 @@ func (r *Runtime) Stats() Stats {
 	return stats
 }
 
-// Run runs the trigger until ctx ends, once. Where it cannot begin it returns one or several *OptionError at once, and the
-// state is BuildFailed; once it has begun it goes on whatever the server does.
+// Run runs the trigger until ctx ends. It can be called once. If the trigger cannot start, Run returns one or more *OptionError
+// at once, and the state is BuildFailed. After the start, it continues regardless of errors of the server.
 //
-// When ctx ends nothing more is received, what is in flight may go on for ShutdownTimeout, then the contexts of the
-// functions end too, and Run returns when they have returned. What was not acked by then stays pending.
+// When ctx ends, the trigger receives nothing more. Functions in flight may continue for ShutdownTimeout, and then their contexts
+// end. Run returns when they have returned. Entries without an ack stay pending.
 func (r *Runtime) Run(ctx context.Context) error {
 	if !r.started.CompareAndSwap(false, true) {
 		return ErrStarted
@@ -85,10 +85,10 @@ func (r *Runtime) Run(ctx context.Context) error {
 	default:
 		r.board.failed(err)
 		r.board.show(Initializing, onBuildFailed, BuildFailed, true)
-		log.Error("trigger: cannot begin", "error", err)
+		log.Error("trigger: start failed", "error", err)
 		return err
 	}
-	log.Info("trigger: receives")
+	log.Info("trigger: started")
 	listed, unlist := context.WithCancel(context.WithoutCancel(ctx))
 	var keeping sync.WaitGroup
 	keeping.Go(func() {
@@ -102,7 +102,7 @@ func (r *Runtime) Run(ctx context.Context) error {
 	return errors.Join(err, driver.Close())
 }
 
-// build makes the driver and connects it.
+// build creates the driver and connects it.
 func (r *Runtime) build(ctx context.Context, log *slog.Logger) (Driver, error) {
 	if err := r.cfg.Validate(); err != nil {
 		return nil, err
@@ -141,19 +141,19 @@ func newDriver(cfg Config, log *slog.Logger) (Driver, error) {
 	}
 }
 
-// running is a Runtime that receives.
+// running is a Runtime that has started.
 type running struct {
 	*Runtime
 	driver Driver
 	log    *slog.Logger
-	life   context.Context // of the functions
+	life   context.Context // context of the functions
 	stop   context.CancelFunc
 
-	// turn is taken by the place that receives for all.
+	// turn is held by the place that receives for all.
 	turn     chan struct{}
-	failures int // of receiving and connecting, in a row; of whoever has the turn
-	refused  int // of receiving alone, whatever became of connecting
-	// connection counts how often the driver was connected.
+	failures int // consecutive failures to receive or connect; belongs to the place that has the turn
+	refused  int // consecutive failures to receive; belongs to the place that has the turn
+	// connection counts the connections of the driver.
 	connection atomic.Int64
 	owed       owed
 	retries    retries
@@ -163,7 +163,7 @@ func newRunning(r *Runtime, driver Driver, log *slog.Logger) *running {
 	return &running{Runtime: r, driver: driver, log: log, turn: make(chan struct{}, 1)}
 }
 
-// run lets the places run until ctx ends. The error is one of the machine itself, which its tests rule out.
+// run runs the places until ctx ends. An error is an invalid transition, which the tests exclude.
 func (r *running) run(ctx context.Context) error {
 	r.life, r.stop = context.WithCancel(context.WithoutCancel(ctx))
 	defer r.stop()
@@ -196,7 +196,7 @@ func (r *running) run(ctx context.Context) error {
 	}
 }
 
-// await gives what is in flight its time, and then ends its context.
+// await waits for the deliveries in flight, and then ends the context of their functions.
 func (r *running) await(ended <-chan struct{}) {
 	timer := time.NewTimer(r.cfg.ShutdownTimeout)
 	defer timer.Stop()
@@ -205,12 +205,12 @@ func (r *running) await(ended <-chan struct{}) {
 		return
 	case <-timer.C:
 	}
-	r.log.Warn("trigger: functions take longer than ShutdownTimeout, their contexts end", "in_flight", r.counts.inFlight.Load())
+	r.log.Warn("trigger: shutdown timeout exceeded", "in_flight", r.counts.inFlight.Load())
 	r.stop()
 	<-ended
 }
 
-// tell returns a context to tell the source something by, also when the trigger is to stop.
+// tell returns a context for a write to the source that also works while the trigger stops.
 func (r *running) tell() (context.Context, context.CancelFunc) {
 	return context.WithTimeout(context.WithoutCancel(r.life), tellTimeout)
 }

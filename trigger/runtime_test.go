@@ -16,7 +16,7 @@ import (
 	"github.com/luatx/luatx/message"
 )
 
-// started is a Runtime that runs in a bubble.
+// started is a Runtime in a bubble.
 type started struct {
 	*Runtime
 	t      *testing.T
@@ -40,7 +40,7 @@ func begin(t *testing.T, cfg Config) *started {
 	return s
 }
 
-// end stops it and returns how long that took.
+// end stops it and returns the time that took.
 func (s *started) end() time.Duration {
 	s.t.Helper()
 	from := time.Now()
@@ -54,7 +54,7 @@ func (s *started) end() time.Duration {
 	return time.Since(from)
 }
 
-// ran notes when a function ran on which entry.
+// ran records the times at which a function ran on entries.
 type ran struct {
 	mu  sync.Mutex
 	ids []string
@@ -78,9 +78,8 @@ func (r *ran) all() ([]string, []time.Time) {
 	return slices.Clone(r.ids), slices.Clone(r.at)
 }
 
-// TestFailedEntryGoesFirst checks that with Ordered a failed entry is tried again after the documented time, before those
-// behind it run, and that without Ordered those behind it run first.
-func TestFailedEntryGoesFirst(t *testing.T) {
+// TestFailedEntryRunsBeforeLaterOnesOnlyWithOrdered also checks the documented time of the retry.
+func TestFailedEntryRunsBeforeLaterOnesOnlyWithOrdered(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		err      error
@@ -128,7 +127,7 @@ func TestNothingIsAckedWhileItsFunctionRunsOrAfterItFailed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		fake := newFake(t, 1)
 		s := begin(t, Config{Driver: fake, Run: func(ctx context.Context, msg *message.RawMessage) error {
-			msg.Ack() // means nothing yet
+			msg.Ack() // without effect until the function returns
 			time.Sleep(time.Second)
 			if acked, _ := fake.settled(); acked != 0 {
 				t.Error("acked while the function runs")
@@ -163,7 +162,7 @@ func TestEntryWhoseAckFailsIsLoggedAndDoesNotRunAgain(t *testing.T) {
 		if got := s.Stats(); got.AckFailed != 10 || got.Acked != 3 || got.Owed != 0 || got.InFlight != 0 {
 			t.Errorf("%+v", got)
 		}
-		line := s.log.with("could not be told")[0]
+		line := s.log.with("trigger: ack failed")[0]
 		if line["stream"] != "s" || line["group"] != "g" || line["entry"] != "1-0" || line["function"] != "mailer" {
 			t.Errorf("logged as %v", line)
 		}
@@ -171,7 +170,7 @@ func TestEntryWhoseAckFailsIsLoggedAndDoesNotRunAgain(t *testing.T) {
 	})
 }
 
-func TestTriggerThatOwesTooManyAcksReceivesNothing(t *testing.T) {
+func TestTriggerWithTooManyOwedAcksReceivesNothing(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		fake := newFake(t, 2*maxOwed)
@@ -193,7 +192,7 @@ func TestTriggerThatOwesTooManyAcksReceivesNothing(t *testing.T) {
 	})
 }
 
-func TestDeadLetters(t *testing.T) {
+func TestRefusedDeliveriesBecomeDeadLettersAndOthersAreRetried(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		cfg      Config
@@ -204,7 +203,7 @@ func TestDeadLetters(t *testing.T) {
 	}{
 		"permanent":        {Config{}, message.Permanent(errFake), nil, 1, errFake.Error()},
 		"after deliveries": {Config{MaxDeliveries: 3}, errFake, nil, 3, errFake.Error()},
-		"malformed":        {Config{}, nil, map[string]string{"a": "\xff"}, 1, `no payload can be built: field "a" is not UTF-8: only the field data may be`},
+		"malformed":        {Config{}, nil, map[string]string{"a": "\xff"}, 1, `build payload: field "a" is not UTF-8; put binary data into the field data`},
 		"by default":       {Config{Retry: Retry{Entry: message.Backoff{Max: time.Second}}}, errFake, nil, 20, errFake.Error()},
 		"no bound":         {Config{MaxDeliveries: -1}, message.RetryAfter(errFake, 3*time.Second), nil, 24, ""},
 		"none":             {Config{NoDeadLetter: true}, message.Permanent(errFake), nil, 3, ""},
@@ -214,7 +213,7 @@ func TestDeadLetters(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				fake := newFake(t, 0)
 				fake.add(c.fields)
-				fake.dead = times(2) // it is tried again
+				fake.dead = times(2) // it is retried
 				c.cfg.Driver, c.cfg.Run = fake, func(context.Context, *message.RawMessage) error { return c.err }
 				s := begin(t, c.cfg)
 				time.Sleep(70 * time.Second)
@@ -231,7 +230,7 @@ func TestDeadLetters(t *testing.T) {
 	}
 }
 
-func TestPoison(t *testing.T) {
+func TestEntryThatNeverSettlesBecomesADeadLetter(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		fake := newFake(t, 1)
@@ -248,7 +247,7 @@ func TestPoison(t *testing.T) {
 	})
 }
 
-func TestPlacesRunAtOnceAndNothingIsReadMeanwhile(t *testing.T) {
+func TestAllPlacesRunAtOnceAndFullTriggerReadsNothing(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		fake := newFake(t, 10)
@@ -288,7 +287,7 @@ func TestIdleTriggerSleeps50Milliseconds(t *testing.T) {
 	})
 }
 
-func TestReconnectsComeAtOnceThenSlowerAndBeginAnewAfterSuccess(t *testing.T) {
+func TestReconnectBackoffStartsAtZeroAndResetsAfterSuccess(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		fake := newFake(t, 0)
@@ -322,10 +321,10 @@ func TestReconnectsComeAtOnceThenSlowerAndBeginAnewAfterSuccess(t *testing.T) {
 			}
 			time.Sleep(time.Second)
 		}
-		if n := len(s.log.with("fails and goes on trying")); n != 2 {
+		if n := len(s.log.with("receiving failed")); n != 2 {
 			t.Errorf("two outages were logged %d times", n)
 		}
-		if n := len(s.log.with("receives again")); n != 2 {
+		if n := len(s.log.with("receiving recovered")); n != 2 {
 			t.Errorf("their ends were logged %d times", n)
 		}
 		if s.Stats().Reconnects != 2 {
@@ -335,7 +334,7 @@ func TestReconnectsComeAtOnceThenSlowerAndBeginAnewAfterSuccess(t *testing.T) {
 	})
 }
 
-func TestDriverThatConnectsAndCannotReceiveIsNotAskedWithoutEnd(t *testing.T) {
+func TestDriverThatConnectsButCannotReceiveIsCalledWithBackoff(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		fake := newFake(t, 0)
@@ -402,7 +401,7 @@ func TestOwedAcksAreWrittenAtTheEnd(t *testing.T) {
 				if want := fails == 1; (acked == 1) != want || s.Stats().InFlight != 0 {
 					t.Errorf("%d acked, %+v", acked, s.Stats())
 				}
-				if warned := len(s.log.with("will run again")) == 1; warned == (fails == 1) {
+				if warned := len(s.log.with("owed ack abandoned")) == 1; warned == (fails == 1) {
 					t.Errorf("warned: %v", warned)
 				}
 			})
@@ -410,9 +409,7 @@ func TestOwedAcksAreWrittenAtTheEnd(t *testing.T) {
 	}
 }
 
-// TestRepeatsAreLetGo holds that a driver hears the end of each delivery, also of those that came while an ack was owed that
-// is never written.
-func TestRepeatsAreLetGo(t *testing.T) {
+func TestEveryDeliveryIsDoneEvenWithAnUnwrittenAck(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		fake := newFake(t, 1)
@@ -430,7 +427,7 @@ func TestRepeatsAreLetGo(t *testing.T) {
 	})
 }
 
-func TestRunsOnce(t *testing.T) {
+func TestSecondRunReturnsErrStarted(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		s := begin(t, Config{Driver: newFake(t, 0)})

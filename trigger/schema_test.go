@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// fits holds a document against the schema, and says where it does not fit.
+// fits validates a document against the schema, and returns the first violation.
 func fits(t testing.TB, text []byte) string {
 	t.Helper()
 	var root map[string]any
@@ -25,7 +25,7 @@ func fits(t testing.TB, text []byte) string {
 	return checker{t, root}.check(root, doc, "")
 }
 
-// checker knows the words of JSON Schema that the schema uses, and fails the test at any other.
+// checker implements the keywords of JSON Schema that the schema uses, and fails the test at any other.
 type checker struct {
 	t    testing.TB
 	root map[string]any

@@ -19,13 +19,13 @@ import (
 
 const secret = "correct-horse-battery-staple"
 
-// secured is a server with TLS, client certificates and a user of the rights in docs/acl.md.
+// secured is a server with TLS, client certificates, and a user with the permissions of docs/acl.md.
 type secured struct {
 	*redistest.Server
 	authority *authority
 	admin     *redis.Client
 	addr      string
-	connector trigger.Connector // that works
+	connector trigger.Connector // a working client
 }
 
 func newSecured(t testing.TB) *secured {
@@ -77,7 +77,7 @@ func freePort(t testing.TB) string {
 	return port
 }
 
-// configs are triggers of every kind, by name.
+// configs returns the config of a trigger of every kind, by name.
 func (s *secured) configs(t testing.TB, connector trigger.Connector, done *effects) map[string]trigger.Config {
 	t.Helper()
 	run := func(_ context.Context, msg *message.RawMessage) error {
@@ -128,7 +128,7 @@ func TestTriggersWorkOverTLSWithDocumentedRights(t *testing.T) {
 	}
 }
 
-func TestTriggerThatCannotBeginNamesOptionAndCauseAndNoSecret(t *testing.T) {
+func TestStartErrorNamesOptionAndCauseButNoSecret(t *testing.T) {
 	t.Parallel()
 	s := newSecured(t)
 	s.admin.HSet(t.Context(), "mails:hash", "f", "v")
@@ -151,10 +151,10 @@ func TestTriggerThatCannotBeginNamesOptionAndCauseAndNoSecret(t *testing.T) {
 		{"wrong name", change(func(c *trigger.Connector) { c.TLS = s.connector.TLS.Clone(); c.TLS.ServerName = "redis.internal" }), "Connector.TLS", trigger.ErrTLS, "redis.internal"},
 		{"TLS to a plain port", change(func(c *trigger.Connector) {
 			c.URL = "rediss://trigger:" + secret + "@" + s.Addr() + "?max_retries=-1&dial_timeout=300ms"
-		}), "Connector.URL", trigger.ErrUnreachable, "speaks TLS"},
+		}), "Connector.URL", trigger.ErrUnreachable, "uses TLS"},
 		{"no TLS to a port of it", change(func(c *trigger.Connector) {
 			plainURL(c, "redis://trigger:"+secret+"@"+s.addr+"?max_retries=-1")
-		}), "Connector.URL", trigger.ErrUnreachable, "speaks TLS"},
+		}), "Connector.URL", trigger.ErrUnreachable, "uses TLS"},
 		{"unknown host", change(func(c *trigger.Connector) {
 			plainURL(c, "redis://trigger:"+secret+"@no-such-host.invalid:6379?max_retries=-1&dial_timeout=2s")
 		}), "Connector.URL", trigger.ErrUnreachable, "no-such-host.invalid"},

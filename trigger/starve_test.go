@@ -20,7 +20,7 @@ import (
 
 var errAlways = errors.New("the downstream is broken")
 
-// kinds are the two ways to read a stream.
+// kinds are the two kinds of stream triggers.
 var kinds = map[string]func(*trigger.Config){
 	"group":    func(*trigger.Config) {},
 	"no group": func(c *trigger.Config) { c.Group, c.LastID = "", "0" },
@@ -157,7 +157,7 @@ func TestPubSubTimestampIsTheTimeOfReceipt(t *testing.T) {
 	})
 }
 
-func TestStatsTellRetriesAndTheOldestUnackedEntry(t *testing.T) {
+func TestStatsHaveRetriesAndTheOldestUnackedEntry(t *testing.T) {
 	t.Parallel()
 	everyKind(t, func(t *testing.T, client redis.UniversalClient, kind func(*trigger.Config)) {
 		s, free := newStream(t, client), make(chan struct{})
@@ -195,7 +195,7 @@ func TestStatsTellRetriesAndTheOldestUnackedEntry(t *testing.T) {
 	})
 }
 
-func TestObserverIsToldOfEveryResult(t *testing.T) {
+func TestObserverReceivesEveryResult(t *testing.T) {
 	t.Parallel()
 	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
 		s, told := newStream(t, client), &effects{}
@@ -229,7 +229,7 @@ func TestObserverIsToldOfEveryResult(t *testing.T) {
 			}
 		}}
 		tr := begin(t, cfg)
-		<-stolen // it comes again: no other consumer has it
+		<-stolen // it is delivered again: no other consumer has it
 		tr.stop()
 		want := []string{"good1 succeededfalse", "flaky1 failedtrue", "flaky2 succeededfalse", "permanent1 refusedtrue", "stolen1 releasedfalse"}
 		if got := told.list(); !slices.Equal(got[:len(want)], want) {

@@ -11,7 +11,7 @@ import (
 
 var update = flag.Bool("update", false, "write what is generated")
 
-// allEvents are the events of the table, each once.
+// allEvents lists each event of the table once.
 func allEvents() []stateEvent {
 	var events []stateEvent
 	for _, t := range transitions {
@@ -22,7 +22,7 @@ func allEvents() []stateEvent {
 	return events
 }
 
-func TestTableHasNoTrapAndReachesEveryStateOnce(t *testing.T) {
+func TestEveryStateIsReachableAndNoneIsATrap(t *testing.T) {
 	t.Parallel()
 	seen := map[string]bool{}
 	for _, line := range transitions {

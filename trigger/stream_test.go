@@ -51,9 +51,7 @@ func TestEntriesRunInOrderAndConsumerLeavesItsGroup(t *testing.T) {
 	})
 }
 
-// TestFailures holds that an entry that fails is tried again before those behind it, and counts its deliveries; and that
-// what cannot succeed goes to the dead letters, which package stream can read and put back.
-func TestFailures(t *testing.T) {
+func TestFailedEntriesAreRetriedFirstAndPermanentOnesBecomeReadableDeadLetters(t *testing.T) {
 	t.Parallel()
 	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
 		s, done, mended := newStream(t, client), &effects{}, atomic.Bool{}
@@ -89,7 +87,7 @@ func TestFailures(t *testing.T) {
 			}
 			got = append(got, dead{letter.Reason, letter.Deliveries})
 		}
-		malformed := `no payload can be built: field "malformed" is not UTF-8: only the field data may be`
+		malformed := `build payload: field "malformed" is not UTF-8; put binary data into the field data`
 		if want := []dead{{"not yet", 3}, {"never", 1}, {malformed, 1}}; !slices.Equal(got, want) {
 			t.Errorf("dead letters %+v, want %+v", got, want)
 		}
@@ -163,7 +161,7 @@ func TestSlowFunctionAndRetryKeepTheirEntries(t *testing.T) {
 	redistest.Eventually(t, "the slow one to be acked", func() bool { return s.pending() == 1 })
 }
 
-func TestStoppedTriggerOffersWhatItLeavesAtOnce(t *testing.T) {
+func TestStoppedTriggerOffersUnfinishedEntriesAtOnce(t *testing.T) {
 	t.Parallel()
 	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
 		s, runs := newStream(t, client), &effects{}
@@ -215,7 +213,7 @@ func everyOther(match respproxy.Matcher) respproxy.Matcher {
 	}
 }
 
-func TestEntryThatALateRequestTookRunsInOrder(t *testing.T) {
+func TestEntryOfALateRequestRunsInOrder(t *testing.T) {
 	t.Parallel()
 	server := redistest.Shared(t)
 	proxy := redistest.Proxy(t, server.Addr())
@@ -242,7 +240,7 @@ func TestEntryThatALateRequestTookRunsInOrder(t *testing.T) {
 	s.wantDone()
 }
 
-func TestTriggerGoesOnWhenItsGroupIsDeleted(t *testing.T) {
+func TestTriggerContinuesWhenItsGroupIsDeleted(t *testing.T) {
 	t.Parallel()
 	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
 		s, done := newStream(t, client), &effects{}
@@ -257,7 +255,7 @@ func TestTriggerGoesOnWhenItsGroupIsDeleted(t *testing.T) {
 	})
 }
 
-func TestEntryThatIsDeletedWhileItWaitsIsLetGo(t *testing.T) {
+func TestEntryThatIsDeletedWhileItWaitsIsSkipped(t *testing.T) {
 	t.Parallel()
 	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
 		s, done := newStream(t, client), &effects{}
@@ -278,7 +276,7 @@ func TestEntryThatIsDeletedWhileItWaitsIsLetGo(t *testing.T) {
 	})
 }
 
-func TestTriggerTakesNothingBackThatAnotherHasClaimed(t *testing.T) {
+func TestTriggerDoesNotReclaimEntriesThatAnotherClaimed(t *testing.T) {
 	t.Parallel()
 	for name, err := range map[string]error{"fails": errors.New("not yet"), "gives up": message.Permanent(errors.New("never"))} {
 		t.Run(name, func(t *testing.T) {

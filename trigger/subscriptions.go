@@ -10,12 +10,12 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// silence is after how much of it a connection is asked for a sign of life; after twice that it is given up.
+// silence is the time without data after which a connection is pinged. After twice that time it is abandoned.
 const silence = 3 * time.Second
 
 var (
-	errSilent = errors.New("the server is silent")
-	errMoved  = errors.New("the server has ended a subscription: the slot of its channel has moved")
+	errSilent = errors.New("the server did not reply")
+	errMoved  = errors.New("the server ended a subscription because the slot of its channel has moved")
 )
 
 // subscriptions are the connections between two reconnects.
@@ -28,23 +28,23 @@ type subscriptions struct {
 func (s *subscriptions) close() {
 	close(s.done)
 	for _, c := range s.connections {
-		_ = c.sub.Close() // nothing is left to be said on it
+		_ = c.sub.Close() // closed when nothing reads from the connections any more
 	}
 	s.running.Wait()
 }
 
-// connection is one that is subscribed.
+// connection is a subscribed connection.
 type connection struct {
 	sub    *redis.PubSub
-	early  []received   // came before all was confirmed
-	heard  atomic.Int64 // when anything was, in ns
+	early  []received   // messages that arrived before all subscriptions were confirmed
+	heard  atomic.Int64 // time of the last data, in ns
 	full   atomic.Bool  // received messages wait for room
-	silent atomic.Bool  // given up for its silence
+	silent atomic.Bool  // abandoned because of its silence
 }
 
 func (c *connection) hear() { c.heard.Store(time.Now().UnixNano()) }
 
-// watch asks a connection that is silent for a sign of life, and gives it up where none comes.
+// watch pings a silent connection, and abandons it if there is no reply.
 func (c *connection) watch(done <-chan struct{}) {
 	tick := time.NewTicker(silence / 3)
 	defer tick.Stop()
@@ -58,10 +58,10 @@ func (c *connection) watch(done <-chan struct{}) {
 		switch {
 		case c.full.Load() || quiet < silence:
 		case quiet < 2*silence:
-			_ = c.sub.Ping(context.Background()) // what breaks shows itself to the reader
+			_ = c.sub.Ping(context.Background()) // the reader notices a broken connection
 		default:
 			c.silent.Store(true)
-			_ = c.sub.Close() // the reader hears of it
+			_ = c.sub.Close() // closing it notifies the reader
 			return
 		}
 	}

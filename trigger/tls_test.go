@@ -63,7 +63,7 @@ func (a *authority) write(name, kind string, der []byte) {
 	redistest.Must(a.t, os.WriteFile(filepath.Join(a.dir, name), pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der}), 0o600))
 }
 
-// issue makes a certificate, in files as well.
+// issue returns a certificate, and writes it to files.
 func (a *authority) issue(name string) tls.Certificate {
 	a.t.Helper()
 	key := a.newKey()
@@ -78,7 +78,7 @@ func (a *authority) issue(name string) tls.Certificate {
 
 func (a *authority) file(name string) string { return filepath.Join(a.dir, name) }
 
-// config is of a client that trusts the authority and shows a certificate, where there is one.
+// config returns the config of a client that trusts the authority, with a certificate if there is one.
 func (a *authority) config(certs ...tls.Certificate) *tls.Config {
 	pool := x509.NewCertPool()
 	pool.AddCert(a.cert)

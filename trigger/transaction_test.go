@@ -19,7 +19,7 @@ import (
 	"github.com/luatx/luatx/trigger"
 )
 
-// transactional makes a function that counts each entry in the hash at counts, in a transaction that acknowledges it.
+// transactional returns a function that counts each entry in the hash at counts, in a transaction that acknowledges it.
 func transactional(t testing.TB, client redis.UniversalClient, counts string, before func(ctx context.Context, number string) error) trigger.Func {
 	t.Helper()
 	tr := rig.NewTransactor(t, client)
@@ -40,7 +40,7 @@ func transactional(t testing.TB, client redis.UniversalClient, counts string, be
 	}
 }
 
-// wantOnce holds that each number has its effect once.
+// wantOnce checks that each number has taken effect once.
 func wantOnce(t testing.TB, client redis.UniversalClient, counts string, numbers []string) {
 	t.Helper()
 	got, err := client.HGetAll(t.Context(), counts).Result()
@@ -78,7 +78,7 @@ func TestCommitOfAFunctionAcknowledgesItsEntryOnce(t *testing.T) {
 	})
 }
 
-func TestEffectAndAckTravelInOneScriptThoughRepliesAreLost(t *testing.T) {
+func TestEffectAndAckShareOneScriptEvenIfRepliesAreLost(t *testing.T) {
 	t.Parallel()
 	server := redistest.Shared(t)
 	proxy := redistest.Proxy(t, server.Addr())
@@ -98,7 +98,7 @@ func TestEffectAndAckTravelInOneScriptThoughRepliesAreLost(t *testing.T) {
 	}
 }
 
-func TestCommitOfAnEntryThatAnotherClaimedIsFencedAndNoFailure(t *testing.T) {
+func TestCommitOfAnEntryThatAnotherClaimedIsFencedWithoutAFailure(t *testing.T) {
 	t.Parallel()
 	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
 		s, ctx := newStream(t, client), t.Context()
@@ -125,9 +125,7 @@ func TestCommitOfAnEntryThatAnotherClaimedIsFencedAndNoFailure(t *testing.T) {
 	})
 }
 
-// TestTransactionElsewhere holds that where the stream shares no slot with the transaction each entry still has its effect
-// once, and is acked behind the commit.
-func TestTransactionElsewhere(t *testing.T) {
+func TestTransactionInAnotherSlotTakesEffectOnceAndIsAckedAfterTheCommit(t *testing.T) {
 	t.Parallel()
 	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
 		s := newStream(t, client)

@@ -11,15 +11,15 @@ import (
 	"github.com/luatx/luatx/message"
 )
 
-// work is a delivery and what became of it.
+// work is a delivery with its result.
 type work struct {
 	d            *Delivery
 	open         *unfinished
-	before       *work       // that has done the same entry, and whose ack is owed
-	again        []*Delivery // the same entry, delivered while its ack was owed
+	before       *work       // earlier delivery of the same entry, whose ack is owed
+	again        []*Delivery // later deliveries of the same entry while its ack was owed
 	acknowledged bool        // by a commit
-	refused      string      // why it is a dead letter; empty for one that succeeded
-	attempts     int         // of telling the source
+	refused      string      // reason of a dead letter; empty after a success
+	attempts     int         // attempts to write the ack
 }
 
 // execute runs the function on the current delivery and notifies the observer.
@@ -30,16 +30,16 @@ func (p *place) execute() stateEvent {
 	return event
 }
 
-// try runs the function. The error is that of the function, or why it did not run.
+// try runs the function. It returns the error of the function, or the reason why it did not run.
 func (p *place) try() (stateEvent, error) {
 	w := p.work
 	if m := int64(p.cfg.MaxDeliveries); m > 0 && w.d.Attempt > m {
-		err := fmt.Errorf("delivered %d times and never settled: its process died, hung or lost it", w.d.Attempt-1)
+		err := fmt.Errorf("delivered %d times without a settlement", w.d.Attempt-1)
 		return p.refuse(err), err
 	}
 	msg, err := w.d.message()
 	if err != nil {
-		err = fmt.Errorf("no payload can be built: %w", err)
+		err = fmt.Errorf("build payload: %w", err)
 		return p.refuse(err), err
 	}
 	out := outcome{}
@@ -51,7 +51,7 @@ func (p *place) try() (stateEvent, error) {
 	case out.acknowledged:
 		w.acknowledged = true
 		if err != nil { // its effect is committed
-			p.about(w.d, err).Error("trigger: function failed behind its commit")
+			p.about(w.d, err).Error("trigger: function failed after its commit")
 		}
 		return onSucceeded, err
 	case out.released:
@@ -65,13 +65,13 @@ func (p *place) try() (stateEvent, error) {
 	}
 }
 
-// outcome is how a message was settled, by the function or behind it.
+// outcome is the settlement of a message by the function or a middleware.
 type outcome struct {
 	told, released, acknowledged bool
 	nacked                       error
 }
 
-// call runs the function. Nothing is told to the source yet.
+// call runs the function. It does not write to the source.
 func (p *place) call(msg *message.RawMessage, out *outcome) (err error) {
 	d := p.work.d
 	acking := message.AckingConfig{
@@ -93,12 +93,12 @@ func (p *place) call(msg *message.RawMessage, out *outcome) (err error) {
 		} else {
 			msg.Ack()
 		}
-		<-msg.Settled() // by whichever goroutine
+		<-msg.Settled() // by any goroutine
 	}()
 	return p.cfg.Run(msg.Context(p.life), msg)
 }
 
-// fail decides what becomes of a delivery whose function failed.
+// fail decides the event after a failed function.
 func (p *place) fail(err error) stateEvent {
 	d := p.work.d
 	if message.IsPermanent(err) || p.cfg.MaxDeliveries > 0 && d.Attempt >= int64(p.cfg.MaxDeliveries) {
@@ -111,20 +111,20 @@ func (p *place) fail(err error) stateEvent {
 	return p.failed(err, delay, asked)
 }
 
-// refuse makes a dead letter of what will never succeed, where that can be written.
+// refuse makes a dead letter of a delivery that cannot succeed, if the driver supports dead letters.
 func (p *place) refuse(err error) stateEvent {
 	if _, ok := p.driver.(DeadLetterer); !ok || p.cfg.NoDeadLetter || p.work.d.Once && p.cfg.DeadLetter == "" {
 		return p.failed(err, p.cfg.Retry.Entry.Ceiling(1<<10), false)
 	}
 	p.counts.failed.Add(1)
 	p.progress.fail(p.work.open, 0, false)
-	p.about(p.work.d, err).Error("trigger: delivery refused for good")
+	p.about(p.work.d, err).Error("trigger: delivery refused")
 	p.work.refused = err.Error()
 	return onRefused
 }
 
-// failed leaves a delivery pending until it is due again, or drops it if it is not delivered again. asked says that the
-// function chose the delay.
+// failed leaves a delivery pending until its retry is due, or drops it if it comes only once. asked means that the function chose
+// the delay.
 func (p *place) failed(err error, delay time.Duration, asked bool) stateEvent {
 	d := p.work.d
 	p.counts.failed.Add(1)
@@ -132,27 +132,27 @@ func (p *place) failed(err error, delay time.Duration, asked bool) stateEvent {
 	if p.delay = delay; d.Once {
 		p.delay = 0
 		p.counts.dropped.Add(1)
-		p.about(d, err).Error("trigger: function failed, the message is gone")
+		p.about(d, err).Error("trigger: message dropped")
 		return onFailed
 	}
-	p.about(d, err).Error("trigger: function failed, the entry stays pending", "retry_in", delay)
+	p.about(d, err).Error("trigger: entry failed", "retry_in", delay)
 	return onFailed
 }
 
-// about returns a logger for what went wrong with a delivery.
+// about returns a logger for an error of a delivery.
 func (p *place) about(d *Delivery, err error) *slog.Logger {
 	p.board.failed(err)
 	return p.log.With(d.subject()...).With("error", err)
 }
 
-// drop lets go of a delivery that was in flight.
+// drop removes a delivery from those in flight.
 func (r *running) drop(w *work, settled bool) {
 	r.counts.inFlight.Add(-1)
 	r.progress.end(w.open, settled && w.refused == "")
 	w.d.done(settled)
 }
 
-// settle tells the source, and lets go of the delivery where that succeeded.
+// settle writes the ack or the dead letter, and removes the delivery from those in flight if that succeeded.
 func (r *running) settle(w *work) error {
 	ctx, cancel := r.tell()
 	defer cancel()
@@ -163,7 +163,7 @@ func (r *running) settle(w *work) error {
 	return nil
 }
 
-// letGo lets go of an entry, and of what came of it again while its ack was owed.
+// letGo removes an entry and its later deliveries from those in flight.
 func (r *running) letGo(w *work, settled bool) {
 	r.drop(w, settled)
 	for _, d := range w.again {
@@ -176,7 +176,7 @@ func (r *running) tellOf(ctx context.Context, w *work) error {
 	case w.refused != "":
 		letters, ok := r.driver.(DeadLetterer)
 		if !ok {
-			return errors.New("the driver takes no dead letters")
+			return errors.New("the driver does not support dead letters")
 		}
 		if err := letters.DeadLetter(ctx, w.d, w.refused); err != nil {
 			return err

@@ -22,14 +22,13 @@ import (
 	"github.com/luatx/luatx/internal/test/redistest"
 )
 
-// axe is the checker: its version, and the SHA-256 of its package.
+// The version of the checker, and the SHA-256 of its package.
 const (
 	axeVersion = "4.14.1"
 	axeSum     = "e6b0ce02b84d892e2e33e403485e7f3d6c29e2be6df65daf44d89ba564139745"
 )
 
-// axe returns the checker's script. npm fetches it, once in a machine; without npm, or where it reaches no registry, the test is
-// skipped.
+// axe returns the checker's script. npm downloads it once per machine. Without npm or a registry, it skips the test.
 func axe(t testing.TB) string {
 	t.Helper()
 	cache, err := os.UserCacheDir()
@@ -66,7 +65,7 @@ func axe(t testing.TB) string {
 	}
 }
 
-// violation is what the checker finds.
+// violation is a finding of the checker.
 type violation struct {
 	ID, Impact, Help string
 	Nodes            []struct {
@@ -75,7 +74,7 @@ type violation struct {
 	}
 }
 
-// nothing stands for no rules.
+// nothing selects no rules.
 const nothing = "nothing"
 
 func TestPagesAreAccessibleInLightAndDarkAndNoWiderThanTheWindow(t *testing.T) {
@@ -92,9 +91,10 @@ func TestPagesAreAccessibleInLightAndDarkAndNoWiderThanTheWindow(t *testing.T) {
 	pages := []string{
 		b.text(`location.href`), event, event + "&body=1", s.address, s.address + "parked", s.address + "parked?class=nothing", s.address + "event?id=nobody",
 		s.address + "preview-rearm?class=tls", s.address + "preview-discard?class=tls", s.address + "operations", s.address + "streams", s.address + "processes", s.address + "timers",
+		s.address + "history", s.address + "history?range=month", s.address + "history?at=" + s.outage.Format("15:04"), s.address + "history?at=2000-01-01",
 		s.address + "inbox?aggregate=a&scope=shop%2Fh&id=1", s.address + "audit", s.address + "doctor?check=1", s.address + "help", s.address + "nowhere",
 	}
-	colours, shape := "color-contrast", nothing // what is dark differs from what is light in its colours alone
+	colours, shape := "color-contrast", nothing // dark and light pages differ only in their colors
 	if os.Getenv("LUATX_VERIFY") != "" {
 		colours, shape = "", ""
 	}
@@ -124,7 +124,7 @@ func TestPagesAreAccessibleInLightAndDarkAndNoWiderThanTheWindow(t *testing.T) {
 	b.check(script, "the help", "")
 }
 
-// check lets the checker look at the page that is open, by some rules or by all.
+// check runs the checker on the open page, with some or all of its rules.
 func (b *tab) check(script, what, rules string) {
 	b.t.Helper()
 	options := map[string]any{"resultTypes": []string{"violations"}}

@@ -27,7 +27,7 @@ func TestMain(m *testing.M) {
 	redistest.Main(m)
 }
 
-// chromium is where the browser is; without one the test is skipped, and fails where LUATX_VERIFY asks for all.
+// chromium returns the path of the browser. Without one, it skips the test, or fails it if LUATX_VERIFY requires all tests.
 func chromium(t testing.TB) string {
 	t.Helper()
 	for _, name := range []string{os.Getenv("CHROMIUM"), "chromium", "chromium-browser", "google-chrome", "chrome"} {
@@ -56,7 +56,7 @@ func newBrowser(t testing.TB) *tab {
 	t.Helper()
 	options := append(chromedp.DefaultExecAllocatorOptions[:], //nolint:gocritic // an array's slice
 		chromedp.ExecPath(chromium(t)), chromedp.NoSandbox, chromedp.DisableGPU, chromedp.WindowSize(1280, 900))
-	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute) // it ends in order, behind the test's context
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute) // outlives the test's context, so that the browser ends in order
 	t.Cleanup(cancel)
 	ctx, stop := chromedp.NewExecAllocator(ctx, options...)
 	t.Cleanup(stop)
@@ -95,7 +95,7 @@ func call[P, R any](b *tab, command cdp.Command[P, R], params P) {
 	redistest.Must(b.t, err)
 }
 
-// eval returns what an expression of the page is.
+// eval returns the value of an expression in the page.
 func eval[T any](b *tab, expression string) T {
 	b.t.Helper()
 	value, err := chromedp.Run(b.ctx, chromedp.Evaluate[T](expression))
@@ -108,14 +108,14 @@ func (b *tab) text(expression string) string {
 	return eval[string](b, "String("+expression+")")
 }
 
-// until waits for an expression of the page, or of the one that comes behind it, to be true.
+// until waits for an expression to be true, in the page or in its successor.
 func (b *tab) until(what, expression string) {
 	b.t.Helper()
 	ticker := time.NewTicker(50 * time.Millisecond)
 	defer ticker.Stop()
 	deadline := time.After(30 * time.Second)
 	for {
-		// While one page makes way for the next there is nothing to ask.
+		// During navigation there is no page to ask.
 		so, err := chromedp.Run(b.ctx, chromedp.Evaluate[bool]("Boolean("+expression+")"))
 		if err == nil && so {
 			return
@@ -134,14 +134,14 @@ func (b *tab) open(address string) {
 	b.do(chromedp.Navigate(address))
 }
 
-// at waits for a page whose address holds a part.
+// at waits for a page whose address contains a text.
 func (b *tab) at(part string) {
 	b.t.Helper()
-	quoted, _ := json.Marshal(part) // a text
+	quoted, _ := json.Marshal(part) // a string cannot fail
 	b.until("the page "+part, `location.href.includes(`+string(quoted)+`) && document.readyState === "complete"`)
 }
 
-// click moves the mouse to the first element whose text holds what is said, and presses its button.
+// click clicks the first element whose text contains the given one.
 func (b *tab) click(selector, text string) {
 	b.t.Helper()
 	quoted, _ := json.Marshal([2]string{selector, text})
@@ -158,7 +158,7 @@ func (b *tab) click(selector, text string) {
 	b.do(chromedp.MouseClickXY(at[0], at[1]))
 }
 
-// press presses keys, one after the other.
+// press presses keys one after another.
 func (b *tab) press(keys ...string) {
 	b.t.Helper()
 	for _, key := range keys {
@@ -166,8 +166,8 @@ func (b *tab) press(keys ...string) {
 	}
 }
 
-// tabTo presses the tab key until the focus is on an element whose text, label or name holds what is said, and sees to it that
-// where the focus is can be seen.
+// tabTo presses the tab key until an element has the focus whose text, label or name contains the given text. It checks
+// that the focus is visible.
 func (b *tab) tabTo(text string) {
 	b.t.Helper()
 	for range 150 {
@@ -187,7 +187,7 @@ func (b *tab) tabTo(text string) {
 	b.t.Fatalf("%q cannot be reached by the tab key at %s", text, b.text("location.href"))
 }
 
-// look sets the width of the page, and whether the system is dark. A narrow window is high.
+// look sets the width of the page and whether the system uses a dark theme. A narrow window is high.
 func (b *tab) look(width int64, dark bool) {
 	b.t.Helper()
 	scheme := "light"

@@ -24,7 +24,7 @@ import (
 	"github.com/luatx/luatx/relay"
 )
 
-// class is a kind of failure, how many events have it, and what their publisher says.
+// class is a kind of failure, with the number of its events and the error of their publisher.
 type class struct {
 	name, kind, destination, text string
 	events                        int
@@ -41,18 +41,19 @@ var classes = []class{
 	{"too_large", "order.exported", "archive", "413: 1,204,311 bytes are more than 1 MiB", 30},
 }
 
-// service is a service with a relay whose publisher refuses what is broken, and its console.
+// service is a service with its console, and with a relay whose publisher fails for some events.
 type service struct {
 	tr      *luatx.Transactor
 	store   *outbox.Store
 	address string
+	outage  time.Time // when the history has the outage of a destination
 
 	mu     sync.Mutex
 	broken map[string]class // by type and destination
 	sent   map[string]int   // by class
 }
 
-// newService starts a server with what classes name parked, or one of so many of each.
+// newService starts a service with the parked events of the classes, or with a fraction 1/oneOf of them.
 func newService(t testing.TB, oneOf int) *service {
 	t.Helper()
 	client := redistest.Single(t, redistest.Own()).Client(t)
@@ -64,6 +65,10 @@ func newService(t testing.TB, oneOf int) *service {
 	}
 	admintest.Relay(t, tr, s.publish)
 	s.fill(t, oneOf)
+	now, err := client.Time(t.Context()).Result()
+	redistest.Must(t, err)
+	s.outage = now.UTC().Add(-5 * time.Hour).Truncate(15 * time.Minute)
+	admintest.History(t, client, tr, s.outage)
 	s.serve(t, client)
 	return s
 }
@@ -110,7 +115,7 @@ func (s *service) publish(e *message.RawMessage) error {
 	return nil
 }
 
-// mend mends what a class is about.
+// mend removes the cause of a class.
 func (s *service) mend(name string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -121,7 +126,7 @@ func (s *service) mend(name string) {
 	}
 }
 
-// published is how many events of a class were published.
+// published returns the number of published events of a class.
 func (s *service) published(name string) int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -142,7 +147,7 @@ func (s *service) serve(t testing.TB, client redis.UniversalClient) {
 		Authorize: func(*http.Request) (httpapi.Identity, error) {
 			return httpapi.Identity{Name: "ada", May: httpapi.MayPurge, Payloads: true}, nil
 		},
-		Title: "shop · staging", SampleEvery: time.Second, Streams: []string{"orders"}, Logger: slog.New(slog.DiscardHandler),
+		Title: "shop · staging", Streams: []string{"orders"}, Logger: slog.New(slog.DiscardHandler),
 	})
 	redistest.Must(t, err)
 	admintest.Running(t, h.Run)

@@ -133,7 +133,7 @@ type question struct {
 	output  []string
 }
 
-// questions are those of docs/operations.md. A question about last night needs the history of the numbers.
+// questions are those of docs/operations.md, except what happened last night: see history_test.go.
 func (i *incident) questions() []question {
 	class := func(name string) click { return click{"#reasons a", name, "class=" + name} }
 	return []question{

@@ -19,7 +19,7 @@ import (
 	"github.com/luatx/luatx/outbox"
 )
 
-// TestConsoleProposesACanary holds that it does where more would come than go first.
+// TestConsoleProposesACanary checks that it does if the filter selects more events than a canary has.
 func TestConsoleProposesACanary(t *testing.T) {
 	t.Parallel()
 	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
@@ -67,7 +67,7 @@ func TestConsoleRearmsOnlyWhatItsPreviewShowed(t *testing.T) {
 			t.Fatalf("the preview asks for %q with %v", form.Get("confirm"), form)
 		}
 
-		// Neither an unconfirmed nor another act than was shown is done.
+		// An operation without confirmation, or other than the shown one, has no effect.
 		for name, change := range map[string]func(url.Values){
 			"not confirmed": func(f url.Values) { f.Del("confirm") },
 			"more":          func(f url.Values) { f.Set("count", "31") },
@@ -84,7 +84,7 @@ func TestConsoleRearmsOnlyWhatItsPreviewShowed(t *testing.T) {
 			}
 		}
 
-		// Without a canary, since no relay runs; shown first, and then done.
+		// Without a canary, because no relay runs. It is shown first, and then done.
 		form.Set("canary", "0")
 		_, page, _ = s.post(t, "rearm", form)
 		status, _, location := s.post(t, "rearm", formOf(page, `action="./rearm"`))
@@ -246,7 +246,7 @@ func TestShellAndAPIAcceptTheCommandsThatTheConsoleShows(t *testing.T) {
 		{"preview-discard", "discard", []string{"parked", "discard", "--all", "--reason", "…", "--yes"}, http.StatusAccepted},
 		{"event?slot=" + slot + "&id=" + url.QueryEscape(id), "rearm", []string{"parked", "rearm", "--slot", slot, "--max-parked-again", "0", "--yes", "--", id}, http.StatusOK},
 	} {
-		if i > 0 { // the one before has taken it away
+		if i > 0 { // the previous one has removed it
 			enqueue(t, tr, "a", id, "http_422", "the 'bank'", `{}`)
 			parkAs(t, tr, 1)
 		}

@@ -21,16 +21,16 @@ type auditSpan struct {
 	Current    bool
 }
 
-// period is a time that the audit may be looked at for.
+// period is a period of the audit.
 type period struct {
 	name, value string
 	long        time.Duration
 }
 
-// auditSpans are the periods; the second is the usual one.
+// auditSpans lists the periods. The second is the default.
 var auditSpans = []period{{"an hour", "hour", time.Hour}, {"a day", "day", 24 * time.Hour}, {"a week", "week", 7 * 24 * time.Hour}, {"all", "all", 0}}
 
-// auditRecords is how many records a page lists.
+// auditRecords is the number of records on a page.
 const auditRecords = 200
 
 func (u *ui) audit(c *guard.Call) error {

@@ -45,7 +45,7 @@ func BenchmarkConsole(b *testing.B) {
 	for name, to := range pages {
 		b.Run(name, func(b *testing.B) {
 			for b.Loop() {
-				s := newSite(b, op, nil) // of which nobody has asked yet
+				s := newSite(b, op, nil) // with nothing cached
 				if status, page := s.get(b, to); status >= 400 || status == http.StatusOK && !strings.Contains(page, "<main") {
 					b.Fatalf("%s: %d", to, status)
 				}

@@ -16,7 +16,7 @@ import (
 	"github.com/luatx/luatx/outbox"
 )
 
-// changePage says what an act on events will do, and asks whether it is meant.
+// changePage shows the effect of an operation on events, and asks for confirmation.
 type changePage struct {
 	Act, Name, Path, Sentence, Back, At, Reason, CLI string
 	State                                            outbox.State
@@ -26,16 +26,16 @@ type changePage struct {
 	Hidden                                           []nameValue
 }
 
-// changePlan is an act on events as a form says it.
+// changePlan is an operation on events as given by a form.
 type changePlan struct {
 	outbox.Change
 
 	state  outbox.State
 	filter outbox.Filter
-	count  int // as it was previewed
+	count  int // as in the preview
 }
 
-// changePlanOf reads a plan. A time is a moment, or how long from now.
+// changePlanOf reads a plan. A time is absolute, or a duration from now.
 func changePlanOf(act outbox.Act, form url.Values, now time.Time) (p changePlan, err error) {
 	p.Act, p.Reason = act, form.Get("reason")
 	if p.state, err = desk.StateOf(form.Get("state")); err != nil {
@@ -60,7 +60,7 @@ func changePlanOf(act outbox.Act, form url.Values, now time.Time) (p changePlan,
 	return p, nil
 }
 
-// sentence names what will happen. It is the confirmation: an act is done if its form says the same.
+// sentence describes the operation. It is the confirmation: an operation runs only if its form contains the same sentence.
 func (p changePlan) sentence() string {
 	text := fmt.Sprintf("%s %s %s events", actNames[p.Act], pretty.Thousands(p.count), p.state)
 	if p.count == 1 {
@@ -82,7 +82,7 @@ func (p changePlan) sentence() string {
 	return text
 }
 
-// hidden are what the confirming form carries along.
+// hidden returns the hidden fields of the confirming form.
 func (p changePlan) hidden(selected []string) []nameValue {
 	all := []nameValue{{"count", strconv.Itoa(p.count)}, {"confirm", p.sentence()}, {"state", string(p.state)}}
 	for _, name := range selected {
@@ -100,7 +100,7 @@ func (p changePlan) hidden(selected []string) []nameValue {
 	return all
 }
 
-// commandLine is the same act for a terminal.
+// commandLine returns the command for the same operation.
 func (p changePlan) commandLine() string {
 	words := []string{"luatx", "events", string(p.Act), "--state", string(p.state), "--reason", shell(p.Reason)}
 	if p.Reason == "" {
@@ -133,7 +133,7 @@ func (p changePlan) commandLine() string {
 	return strings.Join(words, " ")
 }
 
-// previewChange shows what an act would do, as of now. It changes nothing.
+// previewChange shows the effect of an operation as of now. It changes nothing.
 func (u *ui) previewChange(c *guard.Call, act outbox.Act, notice string) error {
 	now, err := u.desk.Time(c.R.Context())
 	if err != nil {
@@ -167,7 +167,7 @@ func (u *ui) previewChange(c *guard.Call, act outbox.Act, notice string) error {
 	return u.show(c, "change", "What will happen", page, func(v *view) { v.Notice = notice })
 }
 
-// change does an act on the events that its form names, if it says the same as the preview did.
+// change runs an operation on the events of its form, if the form contains the sentence of the preview.
 func (u *ui) change(c *guard.Call, act outbox.Act) error {
 	now, err := u.desk.Time(c.R.Context())
 	if err != nil {

@@ -5,28 +5,33 @@ import (
 	"time"
 
 	"github.com/luatx/luatx/admin"
-	"github.com/luatx/luatx/admin/internal/desk"
-	"github.com/luatx/luatx/outbox"
 )
 
-func TestChartDrawsTimesAndValuesOfItsSamples(t *testing.T) {
+func TestChartDrawsTimesAndValuesAndLeavesGaps(t *testing.T) {
 	t.Parallel()
 	begin := time.Unix(1_700_000_000, 0)
-	at := func(seconds int, parked int64, rates *admin.Rates) desk.Sample {
-		return desk.Sample{Stats: admin.Stats{At: begin.Add(time.Duration(seconds) * time.Second), Counts: outbox.Counts{Parked: parked}}, Rates: rates}
+	at := func(minutes int, parked, sent int64) admin.HistoryInterval {
+		i := admin.HistoryInterval{At: begin.Add(time.Duration(minutes) * time.Minute), Duration: time.Minute}
+		if i.Outcomes.Sent = sent; parked >= 0 {
+			i.Measured = &admin.Measured{Parked: parked}
+		}
+		return i
 	}
-	some := []desk.Sample{at(0, 0, nil), at(10, 50, &admin.Rates{Sent: 8}), at(40, 100, &admin.Rates{Sent: 2, Enqueued: 4})}
-	for _, c := range charts(some[:2]) {
+	h := admin.History{
+		Since: begin, Until: begin.Add(10 * time.Minute), Step: time.Minute,
+		Intervals: []admin.HistoryInterval{at(0, 0, 60), at(1, 50, 120), at(2, -1, 0), at(7, 100, 0), at(8, 25, 0)},
+	}
+	for _, c := range charts(admin.History{Since: begin, Until: h.Until, Step: time.Minute, Intervals: h.Intervals[:2]}, "now") {
 		if len(c.Lines) != 0 {
-			t.Errorf("two samples are drawn: %+v", c)
+			t.Errorf("two intervals are drawn: %+v", c)
 		}
 	}
-	drawn := charts(some)
-	if parked := drawn[2]; parked.Lines[0].Points != "0.0,97.0 150.0,50.0 600.0,3.0" || parked.Top != "100" || parked.From != "40 s ago" ||
-		parked.Label != "Parked over 40 s: parked 100 now; at most 100" {
+	drawn := charts(h, "now")
+	if parked := drawn[2]; parked.Lines[0].Path != "M60.0 97.0h.1L120.0 50.0M480.0 3.0h.1L540.0 73.5" || parked.Top != "100" || parked.From != "10 min before" ||
+		parked.To != "now" || parked.Label != "Parked over 10 min: parked 25 at the end, held back 0 at the end; at most 100" {
 		t.Errorf("%+v", parked)
 	}
-	if rate := drawn[0]; rate.Lines[1].Points != "150.0,3.0 600.0,73.5" || rate.Lines[0].Now != "4.0" || rate.Lines[1].Now != "2.0" {
+	if rate := drawn[0]; rate.Lines[1].Path != "M60.0 50.0h.1L120.0 3.0L180.0 97.0M480.0 97.0h.1L540.0 97.0" || rate.Lines[1].Now != "0" || rate.Top != "2.0" {
 		t.Errorf("%+v", rate)
 	}
 }

@@ -13,7 +13,7 @@ import (
 	"github.com/luatx/luatx/outbox"
 )
 
-// commandLine is the same act for a terminal. The service is said by the environment: see docs/cli.md.
+// commandLine returns the command for the same operation. Environment variables select the service; see docs/cli.md.
 func (p plan) commandLine() string {
 	words := []string{"luatx", "parked", p.act}
 	add := func(name, value string) {
@@ -64,7 +64,7 @@ func (p plan) rearmFlags() []string {
 	return words
 }
 
-// curl is the same act by the API, without what it needs to be let in.
+// curl returns the API request for the same operation, without credentials.
 func (p plan) curl(c *guard.Call, selected []string) string {
 	body := map[string]any{}
 	switch {
@@ -78,7 +78,7 @@ func (p plan) curl(c *guard.Call, selected []string) string {
 	switch {
 	case p.act == "discard":
 		body["reason"] = cmp.Or(p.reason, "…")
-	case len(selected) == 0: // those by name are re-armed at once
+	case len(selected) == 0: // events by name are re-armed at once
 		body["canary"], body["rate"], body["max_parked_again"] = p.opts.Canary, p.opts.Rate, p.opts.MaxParkedAgain
 		if p.opts.Destination != "" {
 			body["destination"] = p.opts.Destination
@@ -86,8 +86,8 @@ func (p plan) curl(c *guard.Call, selected []string) string {
 	}
 	var text bytes.Buffer
 	encoder := json.NewEncoder(&text)
-	encoder.SetEscapeHTML(false) // a shell reads it
-	_ = encoder.Encode(body)     // maps of texts and numbers
+	encoder.SetEscapeHTML(false) // for a shell
+	_ = encoder.Encode(body)     // maps of strings and numbers cannot fail
 	return curlLine(c, "parked/"+p.act, strings.TrimSpace(text.String()))
 }
 
@@ -104,13 +104,13 @@ func eventNames(selected []string) []eventName {
 	var all []eventName
 	for _, name := range selected {
 		slot, id, _ := strings.Cut(name, ":")
-		n, _ := strconv.Atoi(slot) // it has been read before
+		n, _ := strconv.Atoi(slot) // it was parsed before
 		all = append(all, eventName{n, id})
 	}
 	return all
 }
 
-// filterBody is a filter as the API reads it, without what is not set.
+// filterBody returns a filter for the API, without unset fields.
 func filterBody(f outbox.Filter) map[string]any {
 	body := map[string]any{}
 	for _, field := range acts.FilterFields(&f) {
@@ -130,7 +130,7 @@ func filterBody(f outbox.Filter) map[string]any {
 	return body
 }
 
-// apiAddress is where the API is, as the reader came here.
+// apiAddress returns the address of the API, as seen by the reader.
 func apiAddress(c *guard.Call, to string) string {
 	scheme := "http"
 	if c.R.TLS != nil {
@@ -143,7 +143,7 @@ func apiAddress(c *guard.Call, to string) string {
 	return here.ResolveReference(&url.URL{Path: c.Base() + "api/" + to}).String()
 }
 
-// shell quotes a word for a shell, where it needs that.
+// shell quotes a word for a shell if necessary.
 func shell(word string) string {
 	safe := func(r rune) bool {
 		return r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || strings.ContainsRune("-_./:@%+=,", r)

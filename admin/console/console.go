@@ -85,6 +85,7 @@ func (u *ui) routes() []guard.Route {
 	all := []guard.Route{
 		{Pattern: "GET /static/{id}", Needs: guard.MayView, Do: u.asset},
 		{Pattern: "GET /{$}", Needs: guard.MayView, Do: u.overview},
+		{Pattern: "GET /history", Needs: guard.MayView, Do: u.history, Scans: true},
 		{Pattern: "GET /help", Needs: guard.MayView, Do: u.help},
 		{Pattern: "POST /theme", Needs: guard.MayView, Do: u.theme},
 		{Pattern: "GET /parked", Needs: guard.MayView, Do: u.parked, Scans: true},
@@ -258,6 +259,7 @@ type navigation struct {
 func (v *view) Nav() []navigation {
 	menu := []navigation{
 		{Name: "Overview", Path: "", Key: "o"},
+		{Name: "History", Path: "history", Key: "h"},
 		{Name: "Events", Path: "events", Key: "e"},
 		{Name: "Parked", Path: "parked", Key: "p"},
 		{Name: "Blocked", Path: "blocked", Key: "b"},

@@ -28,14 +28,14 @@ import (
 
 func TestMain(m *testing.M) { redistest.Main(m) }
 
-// site is a console as a browser without JavaScript sees it.
+// site is a console as seen by a browser without JavaScript.
 type site struct {
 	handler http.Handler
 	who     httpapi.Access
 	pages   map[string]httpapi.Access // by method and pattern
 }
 
-// newSite mounts a console under a prefix, for whoever may do what who says at the time.
+// newSite mounts a console under a prefix. The field who has the rights of the next request.
 func newSite(t testing.TB, op *admin.Operator, change func(*httpapi.Config)) *site {
 	t.Helper()
 	s := &site{who: httpapi.MayPurge, pages: map[string]httpapi.Access{}}
@@ -71,7 +71,7 @@ func (s *site) ask(t testing.TB, r *http.Request) *httptest.ResponseRecorder {
 	return reply
 }
 
-// get reads a page; to is its address behind the prefix, or one that begins with a slash.
+// get reads a page. The address is relative to the prefix, unless it begins with a slash.
 func (s *site) get(t testing.TB, to string) (status int, page string) {
 	t.Helper()
 	if !strings.HasPrefix(to, "/") {
@@ -83,7 +83,7 @@ func (s *site) get(t testing.TB, to string) (status int, page string) {
 	return reply.Code, reply.Body.String()
 }
 
-// post sends a form, and returns where it leads to, if it leads anywhere.
+// post sends a form, and returns the location of a redirect.
 func (s *site) post(t testing.TB, to string, form url.Values) (status int, page, location string) {
 	t.Helper()
 	return s.send(t, to, "application/x-www-form-urlencoded", strings.NewReader(form.Encode()))
@@ -119,14 +119,14 @@ var (
 	leading  = regexp.MustCompile(`\s(?:href|src|action|formaction)="([^"]*)"`)
 )
 
-// elements are those that pages are made of. None of them runs or loads anything, but for the script and the style, which have
-// addresses within the console.
+// elements lists the elements of pages. None of them runs or loads anything, except the script and the style, whose
+// addresses are within the console.
 const elements = " !doctype html head meta title link script noscript body a header div svg path rect polyline span form input button nav ul li main p " +
 	"footer dialog h1 h2 h3 dl dt dd kbd label section strong small figure figcaption table caption thead tbody tr th td time progress datalist option " +
 	"pre br code details summary "
 
-// foreign returns what of a page is not the console's own: an element, an attribute or an address that it does not use, or text
-// where only code may be.
+// foreign returns the first part of a page that is not the console's own: an unknown element, attribute or address, or text
+// in place of code.
 func foreign(page string) string {
 	for _, tag := range tags.FindAllStringSubmatch(page, -1) {
 		name := strings.TrimPrefix(strings.ToLower(tag[1]), "/")
@@ -150,7 +150,7 @@ func foreign(page string) string {
 	return ""
 }
 
-// formOf reads what the confirming form of a page would send.
+// formOf returns the fields of the confirming form of a page.
 func formOf(page, action string) url.Values {
 	form := url.Values{}
 	_, rest, _ := strings.Cut(page, action)
@@ -163,13 +163,13 @@ func formOf(page, action string) url.Values {
 	return form
 }
 
-// parkAs parks what is due, each event for the class that its type names.
+// parkAs parks due events, each with its type as class.
 func parkAs(t testing.TB, tr *luatx.Transactor, n int64) {
 	t.Helper()
 	admintest.ParkDue(t, tr, n, (*message.RawMessage).Type)
 }
 
-// enqueue puts an event of a type for a destination into the outbox.
+// enqueue adds an event with a type and a destination to the outbox.
 func enqueue(t testing.TB, tr *luatx.Transactor, aggregate, id, kind, destination, data string) {
 	t.Helper()
 	msg := message.NewTyped([]byte(data), message.Attributes{
@@ -217,7 +217,7 @@ func TestEveryReachablePageShowsUnderAPrefixAndObeysThePolicy(t *testing.T) {
 	})
 }
 
-// crawl follows every link from the overview on, and returns how many there are.
+// crawl follows every link from the overview, and returns the number of pages.
 func crawl(t testing.TB, s *site) int {
 	t.Helper()
 	open, seen := []string{sitePrefix}, map[string]bool{sitePrefix: true}

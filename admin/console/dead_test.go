@@ -18,7 +18,7 @@ import (
 	"github.com/luatx/luatx/stream"
 )
 
-// deadLetters lists what the operator sees.
+// deadLetters lists the dead letters of a stream.
 func deadLetters(t testing.TB, op *admin.Operator, key string) []admin.DeadLetter {
 	t.Helper()
 	var all []admin.DeadLetter
@@ -68,7 +68,7 @@ func TestConsolePutsBackAndDiscardsOnlyTheDeadLettersOfItsPreview(t *testing.T) 
 				t.Errorf("%s: %d to %q", name, status, location)
 			}
 		}
-		form.Set("canary", "0") // since no group reads
+		form.Set("canary", "0") // because no group reads
 		form.Set("reason", "mended")
 		_, page, _ = s.post(t, "retry-dead", form)
 		form = formOf(page, `action="./retry-dead"`)

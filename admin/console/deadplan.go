@@ -16,19 +16,19 @@ import (
 	"github.com/luatx/luatx/internal/pretty"
 )
 
-// deadPlan is an act on dead letters as a form says it.
+// deadPlan is an operation on dead letters as given by a form.
 type deadPlan struct {
 	act    string // retry or discard
 	stream string
 	filter admin.DeadLetterFilter
-	since  string // as the form says it
+	since  string // as in the form
 	reason string
-	count  int // as it was previewed
-	canary int // -1: the usual one
+	count  int // as in the preview
+	canary int // -1 for the default
 	wait   time.Duration
 }
 
-// deadPlanOf reads a plan; what a form leaves out has its default.
+// deadPlanOf reads a plan. Missing fields have their defaults.
 func deadPlanOf(act string, form url.Values) (p deadPlan, err error) {
 	p = deadPlan{act: act, stream: form.Get("stream"), since: form.Get("since"), reason: form.Get("reason"), canary: -1, wait: usualWait}
 	if p.filter, err = desk.DeadFilterOf(form); err == nil {
@@ -56,7 +56,7 @@ func deadPlanOf(act string, form url.Values) (p deadPlan, err error) {
 	return p, nil
 }
 
-// meant says in words which dead letters a plan means, behind their number.
+// meant describes the selected dead letters of a plan, without their number.
 func (p deadPlan) meant() string {
 	words := []string{"of " + p.stream}
 	if len(p.filter.IDs) > 0 {
@@ -77,7 +77,7 @@ func (p deadPlan) meant() string {
 	return strings.Join(words, ", ")
 }
 
-// sentence names what will happen. It is the confirmation: an act is done if its form says the same.
+// sentence describes the operation. It is the confirmation: an operation runs only if its form contains the same sentence.
 func (p deadPlan) sentence() string {
 	what := pretty.Thousands(p.count) + " dead letters "
 	if p.count == 1 {
@@ -94,7 +94,7 @@ func (p deadPlan) sentence() string {
 	return text
 }
 
-// commandLine is the same act for a terminal.
+// commandLine returns the command for the same operation.
 func (p deadPlan) commandLine() string {
 	words := []string{"luatx", "dead", p.act}
 	add := func(name, value string) {
@@ -120,7 +120,7 @@ func (p deadPlan) commandLine() string {
 	return strings.Join(words, " ")
 }
 
-// curl is the same act by the API, without what it needs to be let in.
+// curl returns the API request for the same operation, without credentials.
 func (p deadPlan) curl(c *guard.Call) string {
 	body, filter := map[string]any{"stream": p.stream, "reason": cmp.Or(p.reason, "…")}, map[string]any{}
 	for name, value := range map[string]string{"text": p.filter.Text, "group": p.filter.Group, "type": p.filter.Type} {
@@ -143,7 +143,7 @@ func (p deadPlan) curl(c *guard.Call) string {
 	}
 	var text bytes.Buffer
 	encoder := json.NewEncoder(&text)
-	encoder.SetEscapeHTML(false) // a shell reads it
-	_ = encoder.Encode(body)     // maps of texts and numbers
+	encoder.SetEscapeHTML(false) // for a shell
+	_ = encoder.Encode(body)     // maps of strings and numbers cannot fail
 	return curlLine(c, "dead/"+p.act, strings.TrimSpace(text.String()))
 }

@@ -45,7 +45,7 @@ type foundEvent struct {
 	Slot, State, Destination, Link string
 }
 
-// event shows one event; without a slot it looks for the id everywhere.
+// event shows one event. Without a slot it searches all shards for the id.
 func (u *ui) event(c *guard.Call) error {
 	id := c.Query.Get("id")
 	if id == "" {
@@ -91,7 +91,7 @@ func (u *ui) event(c *guard.Call) error {
 	return u.show(c, "event", "Event "+id, page)
 }
 
-// find shows the event of an id, or the list of those that have it.
+// find shows the event with an id, or a list if several have it.
 func (u *ui) find(c *guard.Call, id string) error {
 	page := foundPage{ID: id}
 	for e, err := range c.Op.Find(c.R.Context(), id) {
@@ -107,7 +107,7 @@ func (u *ui) find(c *guard.Call, id string) error {
 	return u.show(c, "found", "Find an event", page)
 }
 
-// states are those of an event, for people.
+// states describes the states of an event.
 var states = map[outbox.State]struct{ level, about, at string }{
 	outbox.Pending: {"", "pending: it is due, or will be at its time", "Next attempt"},
 	outbox.Leased:  {"", "a relay has it in hand", "Its lease ends"},
@@ -152,10 +152,11 @@ func (u *ui) newEventPage(c *guard.Call, e outbox.Event, broken error, now time.
 	return p
 }
 
-// maxShown is how much of a body a page shows, in bytes.
+// maxShown is the maximum number of bytes of a body on a page.
 const maxShown = 256 << 10
 
-// readable returns data as a page shows it: JSON indented if it is small and shallow, other text as it is, and bytes in hex.
+// readable returns data for a page: JSON is indented if it is small and shallow, other text is unchanged, and bytes are in
+// hex.
 func readable(data []byte) (text, note string) {
 	if len(data) == 0 {
 		return "", "It has no data."

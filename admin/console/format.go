@@ -9,14 +9,14 @@ import (
 	"github.com/luatx/luatx/internal/pretty"
 )
 
-// consoleFuncs are what pages say things with.
+// consoleFuncs are the functions of the templates.
 var consoleFuncs = template.FuncMap{
-	"num": pretty.Thousands, "dur": span, "bytes": size,
+	"num": pretty.Thousands, "dur": span, "bytes": size, "rate": perSecond,
 	"when":  func(at time.Time) string { return at.UTC().Format("2006-01-02 15:04:05") + " UTC" },
 	"stamp": func(at time.Time) string { return at.UTC().Format(time.RFC3339Nano) },
 }
 
-// span writes a time in its two largest units.
+// span formats a duration in its two largest units.
 func span(d time.Duration) string {
 	units := []struct {
 		name string
@@ -38,7 +38,7 @@ func span(d time.Duration) string {
 	return fmt.Sprintf("%d ms", d.Milliseconds())
 }
 
-// size writes a number of bytes.
+// size formats a number of bytes.
 func size(n int64) string {
 	amount, units := float64(n), []string{"B", "kB", "MB", "GB", "TB"}
 	for amount >= 1000 && len(units) > 1 {
@@ -50,7 +50,7 @@ func size(n int64) string {
 	return fmt.Sprintf("%.1f %s", amount, units[0])
 }
 
-// perSecond writes a rate.
+// perSecond formats a rate.
 func perSecond(rate float64) string {
 	if rate != 0 && rate < 10 {
 		return strconv.FormatFloat(rate, 'f', 1, 64)

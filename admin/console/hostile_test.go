@@ -21,16 +21,18 @@ import (
 	"github.com/luatx/luatx/admin/httpapi"
 	"github.com/luatx/luatx/admin/internal/admintest"
 	"github.com/luatx/luatx/expiry"
+	"github.com/luatx/luatx/internal/history"
 	"github.com/luatx/luatx/internal/identity"
 	"github.com/luatx/luatx/internal/link"
 	"github.com/luatx/luatx/internal/process"
+	"github.com/luatx/luatx/internal/settle"
 	"github.com/luatx/luatx/internal/test/redistest"
 	"github.com/luatx/luatx/message"
 	"github.com/luatx/luatx/relay"
 	"github.com/luatx/luatx/stream"
 )
 
-// hostileText returns a text that would run code if a page did not escape it. The source tells it from the other texts.
+// hostileText returns a text that would run code if a page did not escape it. The source distinguishes it from other texts.
 func hostileText(source string) string { return `"'><img/src=x/onerror=pwned(` + source + `)>` }
 
 // showsHostile reports whether a page shows the text of a source, escaped or not.
@@ -135,12 +137,12 @@ func (w *hostileService) get(t *testing.T, to string) (status int, page string) 
 	return reply.Code, reply.Body.String()
 }
 
-// work confirms a previewed act with more fields of its form, waits for the end of the operation and returns its address.
+// work confirms a previewed operation with more fields of its form, waits for its end and returns its address.
 func (w *hostileService) work(t *testing.T, act, query string, more url.Values) string {
 	t.Helper()
 	_, page := w.get(t, "preview-"+act+"?"+query)
 	location := ""
-	for range 2 { // a changed setting is shown once more before it is confirmed
+	for range 2 { // a changed setting needs a second preview
 		form := formOf(page, `action="./`+act+`"`)
 		maps.Copy(form, more)
 		if _, page, location = w.site.post(t, act, form); location != "" {
@@ -157,7 +159,7 @@ func (w *hostileService) work(t *testing.T, act, query string, more url.Values) 
 	return location
 }
 
-// TestConsoleEscapesEveryTextFromOutside names for each page the texts from outside that it shows.
+// TestConsoleEscapesEveryTextFromOutside lists the texts from outside that each page shows.
 func TestConsoleEscapesEveryTextFromOutside(t *testing.T) {
 	t.Parallel()
 	w := newHostileService(t)
@@ -188,7 +190,13 @@ func TestConsoleEscapesEveryTextFromOutside(t *testing.T) {
 	}})
 	timers, err := expiry.New(w.tr, expiry.Config{})
 	redistest.Must(t, err, timers.Record(redistest.Soon(t), hostileText("timer"), time.Now().Add(time.Hour)))
+	var counted history.Counter
+	counted.Add(hostileText("told"), settle.Retry, hostileText("why"))
+	link.Of(w.tr).History.End(redistest.Soon(t), &counted)
 	for to, sources := range map[string][]string{
+		"history?range=day":             {"told", "why"},
+		"history?range=~range~":         {"range"},
+		"history?at=~at~":               {"at"},
 		"timers":                        {"timer"},
 		"timers?text=~timer~":           {"timer"},
 		"processes":                     {"read", "reading group", "reader", "function", "state", "last error"},

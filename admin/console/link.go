@@ -9,7 +9,7 @@ import (
 	"github.com/luatx/luatx/outbox"
 )
 
-// pageLink is an address within the console: base, a path, names and values.
+// pageLink returns an address within the console, from a base, a path, and names and values.
 func pageLink(base, to string, pairs ...string) string {
 	query := url.Values{}
 	for pair := range slices.Chunk(pairs, 2) {
@@ -25,7 +25,7 @@ func linkTo(base, to string, query url.Values) string {
 	return base + to
 }
 
-// filterLink leads to the parked events of a filter.
+// filterLink returns the address of the parked events that match a filter.
 func filterLink(base, to string, f outbox.Filter, more ...string) string {
 	query := desk.FilterValues(f)
 	for pair := range slices.Chunk(more, 2) {
@@ -34,7 +34,7 @@ func filterLink(base, to string, f outbox.Filter, more ...string) string {
 	return linkTo(base, to, query)
 }
 
-// eventLink leads to an event.
+// eventLink returns the address of an event.
 func eventLink(base string, e outbox.Event) string {
 	return pageLink(base, "event", "slot", strconv.Itoa(e.Slot), "id", e.ID)
 }

@@ -15,7 +15,7 @@ import (
 	"github.com/luatx/luatx/internal/pretty"
 )
 
-// verdict is what is stuck, why and since when, in a sentence each.
+// verdict describes a problem: the stuck object, the reason, and the time since when.
 type verdict struct {
 	Level, What, Why, Link, Act string
 }
@@ -36,7 +36,7 @@ type overviewPage struct {
 	Names                        []string // of destinations
 }
 
-// lateAfter is when an event that is due and not taken is worth a word.
+// lateAfter is the delay after which a due event that is not leased is reported.
 const lateAfter = 30 * time.Second
 
 func (u *ui) overview(c *guard.Call) error {
@@ -49,6 +49,10 @@ func (u *ui) overview(c *guard.Call) error {
 	if err != nil {
 		return err
 	}
+	hour, err := u.desk.Histories.Recent(ctx, desk.Hour())
+	if err != nil {
+		return err
+	}
 	pauses, err := c.Op.Paused(ctx)
 	if err != nil {
 		return err
@@ -58,7 +62,7 @@ func (u *ui) overview(c *guard.Call) error {
 		return func(value string) string { return pageLink(base, "parked", name, value) }
 	}
 	page := overviewPage{
-		At: now.Stats.At, Shards: seen.shards, Pauses: pauses, Names: names(parked.ByDestination), Charts: charts(u.desk.Samples.List()),
+		At: now.Stats.At, Shards: seen.shards, Pauses: pauses, Names: names(parked.ByDestination), Charts: charts(hour, "now"),
 		Figures:      figures(now),
 		Classes:      newTally("Parked by class", "Class", parked.ByClass, now.Classes.Names, to("class")),
 		Destinations: newTally("Parked by destination", "Destination", parked.ByDestination, now.Destinations.Names, to("destination")),
@@ -115,7 +119,7 @@ func verdicts(base string, now admin.Stats, since time.Time, shards []fullness, 
 	return all
 }
 
-// blockedVerdict says how many events wait behind parked ones.
+// blockedVerdict returns the number of events that wait behind parked ones.
 func blockedVerdict(base string, now admin.Stats) verdict {
 	b, least := now.Blocked, ""
 	if b.More {
@@ -131,7 +135,7 @@ func blockedVerdict(base string, now admin.Stats) verdict {
 	}
 }
 
-// events counts events in words.
+// events formats a number of events.
 func events(n int64) string {
 	if n == 1 {
 		return "1 event is"
@@ -176,13 +180,13 @@ func levelIf(so bool, level string) string {
 	return ""
 }
 
-// glance is what the overview has beside the numbers: as old as they are, and looked for as rarely.
+// glance is the part of the overview besides the numbers. It is cached for as long as they are.
 type glance struct {
 	at, since time.Time
 	shards    []fullness
 }
 
-// glance looks once for all who look at the same numbers.
+// glance reads the data once for all readers of the same numbers.
 func (u *ui) glance(ctx context.Context, at time.Time) (g glance, err error) {
 	select {
 	case g = <-u.glances:

@@ -17,10 +17,10 @@ import (
 	"github.com/luatx/luatx/outbox"
 )
 
-// previewPage says what an act will do, and asks whether it is meant.
+// previewPage shows the effect of an operation, and asks for confirmation.
 type previewPage struct {
 	Act                               string
-	Discard, Elsewhere                bool // Elsewhere: some other destination is allowed
+	Discard, Elsewhere                bool // Elsewhere reports that another destination is allowed
 	Count, Erased                     int
 	Meant, Sentence, Back             string
 	Classes, Destinations             tally
@@ -31,16 +31,16 @@ type previewPage struct {
 
 type nameValue struct{ Name, Value string }
 
-// howmany is what a filter means, counted.
+// howmany holds the counts of a filter's events.
 type howmany struct {
 	events, erased        int
 	classes, destinations map[string]int64
 }
 
-// countBodies is up to how many parked events are counted by destination as well, which reads their bodies.
+// countBodies is the maximum number of parked events that are also counted by destination, which reads their bodies.
 const countBodies = 20_000
 
-// count counts what a filter means. It changes nothing.
+// count counts the events of a filter. It changes nothing.
 func (u *ui) count(ctx context.Context, c *guard.Call, f outbox.Filter) (h howmany, err error) {
 	h.classes = map[string]int64{}
 	now, err := u.desk.Samples.Now(ctx)
@@ -72,16 +72,16 @@ func (u *ui) count(ctx context.Context, c *guard.Call, f outbox.Filter) (h howma
 	return h, nil
 }
 
-// plan is an act as a form says it.
+// plan is an operation as given by a form.
 type plan struct {
 	act    string // rearm or discard
 	filter outbox.Filter
-	count  int // as it was previewed
+	count  int // as in the preview
 	opts   outbox.RearmOptions
 	reason string
 }
 
-// Defaults of a re-arming: cautious, and quick enough for thousands.
+// Defaults of a re-arm: cautious, but fast enough for thousands of events.
 const (
 	usualCanary = 10
 	usualRate   = 500
@@ -89,7 +89,7 @@ const (
 	usualWait   = 30 * time.Second
 )
 
-// planOf reads a plan; what a form leaves out has its default.
+// planOf reads a plan. Missing fields have their defaults.
 func planOf(act string, form url.Values) (p plan, err error) {
 	p = plan{act: act, reason: form.Get("reason"), opts: outbox.RearmOptions{Canary: -1, Rate: usualRate, MaxParkedAgain: usualAgain, CanaryWait: usualWait}}
 	if p.filter, err = chosen(form); err != nil {
@@ -127,7 +127,7 @@ func planOf(act string, form url.Values) (p plan, err error) {
 	return p, nil
 }
 
-// sentence names what will happen. It is the confirmation: an act is done where its form says the same.
+// sentence describes the operation. It is the confirmation: an operation runs only if its form contains the same sentence.
 func (p plan) sentence() string {
 	what := pretty.Thousands(p.count) + " events "
 	if p.count == 1 {
@@ -156,7 +156,7 @@ func (p plan) sentence() string {
 func (u *ui) previewRearm(c *guard.Call) error   { return u.preview(c, "rearm", "") }
 func (u *ui) previewDiscard(c *guard.Call) error { return u.preview(c, "discard", "") }
 
-// form is what a page was asked for with, by its address or by its body.
+// form returns the fields of a request, from its address or its body.
 func form(c *guard.Call) url.Values {
 	if c.R.Method == http.MethodPost {
 		return c.R.PostForm
@@ -164,7 +164,7 @@ func form(c *guard.Call) url.Values {
 	return c.Query
 }
 
-// preview shows what an act would do, as of now.
+// preview shows the effect of an operation as of now.
 func (u *ui) preview(c *guard.Call, act, notice string) error {
 	p, err := planOf(act, form(c))
 	if err != nil {
@@ -178,7 +178,7 @@ func (u *ui) preview(c *guard.Call, act, notice string) error {
 		return err
 	}
 	if p.count = counted.events; act == "discard" {
-		p.count += counted.erased // they can go as well
+		p.count += counted.erased // they can be discarded, too
 	}
 	if p.opts.Canary < 0 {
 		if p.opts.Canary = 0; p.count > usualCanary {
@@ -204,7 +204,7 @@ func (u *ui) preview(c *guard.Call, act, notice string) error {
 	return u.show(c, "preview", "What will happen", page, func(v *view) { v.Notice = notice })
 }
 
-// backOf is where a cancelled act leads: the list as it was filtered.
+// backOf returns the filter of the list to which a cancelled operation leads.
 func backOf(f outbox.Filter) outbox.Filter {
 	if len(f.IDs) > 0 {
 		return outbox.Filter{}
@@ -212,7 +212,7 @@ func backOf(f outbox.Filter) outbox.Filter {
 	return f
 }
 
-// hidden are what the confirming form carries along.
+// hidden returns the hidden fields of the confirming form.
 func (p plan) hidden(selected []string) []nameValue {
 	all := []nameValue{{"count", strconv.Itoa(p.count)}, {"confirm", p.sentence()}}
 	if len(selected) > 0 {
@@ -230,7 +230,7 @@ func (p plan) hidden(selected []string) []nameValue {
 	return all
 }
 
-// confirmed reports whether the form says what its plan does: nothing happens that was not shown.
+// confirmed reports whether the form contains the sentence of its plan, so that nothing happens that was not shown.
 func (p plan) confirmed(form url.Values) bool {
 	return p.count > 0 && form.Get("confirm") == p.sentence()
 }

@@ -27,7 +27,7 @@ type processView struct {
 	Heard time.Duration
 }
 
-// processes shows what runs, and what died.
+// processes shows the running and the crashed processes.
 func (u *ui) processes(c *guard.Call) error {
 	chosen := c.Query.Get("kind")
 	page := processesPage{NoRelay: true, Kinds: []kindLink{{"all", pageLink(c.Base(), "processes"), chosen == ""}}}

@@ -10,10 +10,10 @@ import (
 	"github.com/luatx/luatx/admin/internal/parts"
 )
 
-// slotsAtOnce are asked in one pipeline.
+// slotsAtOnce is the number of slots in one pipeline.
 const slotsAtOnce = 256
 
-// parkedSince is when the event was parked that has been parked the longest; zero where none is.
+// parkedSince returns when the oldest parked event was parked, or zero if there is none.
 func parkedSince(ctx context.Context, op *parts.Core) (since time.Time, err error) {
 	for chunk := range slices.Chunk(op.Transactor.Keyspace().Slots(), slotsAtOnce) {
 		edges, err := op.Scripts.FirstParked(ctx, chunk)
@@ -29,7 +29,7 @@ func parkedSince(ctx context.Context, op *parts.Core) (since time.Time, err erro
 	return since, nil
 }
 
-// fullness is how full a shard is, by what fills it most.
+// fullness is how full a shard is, by the limit that is used most.
 type fullness struct {
 	Slot                  int
 	Events, Parked, Bytes int64
@@ -37,7 +37,7 @@ type fullness struct {
 	Of, Level             string
 }
 
-// fullAlarm is from which percentage on a shard is worth a word.
+// fullAlarm is the percentage from which on a shard is reported.
 const fullAlarm = 80
 
 // fullest returns the fullest n shards, the fullest first.

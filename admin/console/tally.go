@@ -9,7 +9,7 @@ import (
 type tally struct {
 	Caption, Head string
 	Rows          []tallied
-	// More is how many rows are left out.
+	// More is the number of omitted rows.
 	More int
 }
 
@@ -20,10 +20,11 @@ type tallied struct {
 	Current    bool
 }
 
-// tallyRows is how many sums a table shows.
+// tallyRows is the number of sums in a table.
 const tallyRows = 12
 
-// newTally makes a table of sums, of which as many more are not named; to makes the link of one, and may be nil.
+// newTally returns a table of sums, of which more others are not named. The function to returns the link of a name, and may
+// be nil.
 func newTally(caption, head string, sums map[string]int64, more int, to func(name string) string) tally {
 	t := tally{Caption: caption, Head: head, More: more}
 	for name, events := range sums {
@@ -48,7 +49,7 @@ func newTally(caption, head string, sums map[string]int64, more int, to func(nam
 	return t
 }
 
-// names are those of a map of sums that are not empty, sorted; at most 500.
+// names returns the names of a map of sums, sorted and without the empty one; at most 500.
 func names(sums map[string]int64) []string {
 	var all []string
 	for name, events := range sums {

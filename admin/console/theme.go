@@ -9,17 +9,17 @@ import (
 	"github.com/luatx/luatx/admin/internal/guard"
 )
 
-// themes are those of the switch, in its order; auto is what the reader's system says.
+// themes lists the themes of the switch; auto is the theme of the reader's system.
 var themes = map[string]struct{ next, name string }{
 	"auto":  {"dark", "Auto"},
 	"dark":  {"light", "Dark"},
 	"light": {"auto", "Light"},
 }
 
-// themeCookie keeps the switch.
+// themeCookie is the cookie with the chosen theme.
 const themeCookie = "luatx_theme"
 
-// Theme is what the reader has chosen.
+// Theme returns the chosen theme.
 func (v *view) Theme() string {
 	if cookie, err := v.call.R.Cookie(themeCookie); err == nil {
 		if _, known := themes[cookie.Value]; known {
@@ -29,16 +29,16 @@ func (v *view) Theme() string {
 	return "auto"
 }
 
-// OtherTheme is what the switch leads to.
+// OtherTheme returns the next theme of the switch.
 func (v *view) OtherTheme() string { return themes[v.Theme()].next }
 
-// ThemeName is the chosen one's.
+// ThemeName returns the name of the chosen theme.
 func (v *view) ThemeName() string { return "Theme: " + strings.ToLower(themes[v.Theme()].name) }
 
-// ThemeLabel says what the switch does; it begins with what is to be read on it.
+// ThemeLabel describes the switch. It begins with the visible text.
 func (v *view) ThemeLabel() string { return v.ThemeName() + "; change it to " + v.OtherTheme() }
 
-// theme keeps the choice in the reader's browser, and nowhere else.
+// theme stores the choice in a cookie of the reader's browser.
 func (u *ui) theme(c *guard.Call) error {
 	chosen := c.R.PostForm.Get("theme")
 	if _, known := themes[chosen]; !known {
@@ -49,10 +49,10 @@ func (u *ui) theme(c *guard.Call) error {
 	return nil
 }
 
-// inner is the path of a page within the console.
+// inner matches the path of a page within the console.
 var inner = regexp.MustCompile(`^([a-z-]+(/[A-Za-z0-9]+)?)?$`)
 
-// within is an address that stays within the console: the overview where it is another.
+// within returns an address if it is within the console, and that of the overview otherwise.
 func within(to string) string {
 	address, err := url.Parse(to)
 	if err != nil || address.Scheme != "" || address.Host != "" || !inner.MatchString(address.Path) {

@@ -16,11 +16,11 @@ import (
 	"github.com/luatx/luatx/outbox"
 )
 
-// meaning says which events are meant: some by name, or those of a filter.
+// meaning selects events: some by name, or those of a filter.
 type meaning struct {
 	Events []eventName `json:"events"`
 	Filter *filterJSON `json:"filter"`
-	// All must be true where nothing of the filter is set.
+	// All must be true if the filter is empty.
 	All bool `json:"all"`
 }
 
@@ -73,7 +73,7 @@ func (h *Handler) filter(m meaning) (f outbox.Filter, byName bool, err error) {
 	return f, false, h.desk.Check(f)
 }
 
-// maxSeconds is the longest time that a request may speak of.
+// maxSeconds is the longest time in a request, in seconds.
 const maxSeconds = 1e9
 
 func seconds(n float64) time.Duration { return time.Duration(n * float64(time.Second)) }
@@ -115,7 +115,7 @@ type rearmRequest struct {
 	Destination    string  `json:"destination"`
 }
 
-// rearm re-arms events by name at once, and those of a filter in an operation; a dry run counts them.
+// rearm re-arms events by name at once, and those of a filter in an operation. A dry run counts them.
 func (h *Handler) rearm(c *guard.Call, ask rearmRequest) error {
 	f, byName, err := h.filter(ask.meaning)
 	if err != nil {
@@ -152,12 +152,12 @@ func (h *Handler) rearm(c *guard.Call, ask rearmRequest) error {
 	return c.Answer(http.StatusOK, newRearm(result))
 }
 
-// plain reports whether nothing is said of how to re-arm.
+// plain reports whether a request has no options.
 func (r rearmRequest) plain() bool {
 	return !r.DryRun && r.Limit == 0 && r.Canary == 0 && r.CanaryWait == 0 && r.Rate == 0 && r.MaxParkedAgain == 0 && r.Destination == ""
 }
 
-// reasoned refuses an act without a reason.
+// reasoned returns a problem for an operation without a reason.
 func reasoned(reason string) error {
 	if reason == "" || len(reason) > parts.MaxReason {
 		return &guard.Problem{Status: http.StatusUnprocessableEntity, Detail: fmt.Sprintf("say a reason of at most %d bytes: it is recorded", parts.MaxReason)}
@@ -173,7 +173,7 @@ type discardRequest struct {
 	Limit  int    `json:"limit"`
 }
 
-// discard removes events for good: by name at once, those of a filter in an operation; a dry run counts them.
+// discard removes events permanently: by name at once, those of a filter in an operation. A dry run counts them.
 func (h *Handler) discard(c *guard.Call, ask discardRequest) error {
 	f, byName, err := h.filter(ask.meaning)
 	if err == nil {
@@ -205,7 +205,7 @@ func (h *Handler) discard(c *guard.Call, ask discardRequest) error {
 	return begun(c, o, err)
 }
 
-// counted counts what a discard would remove, as a dry run of rearm counts it.
+// counted counts the events that a discard would remove, like a dry run of rearm.
 func counted(c *guard.Call, f outbox.Filter, limit int) (outbox.RearmResult, error) {
 	found := outbox.RearmResult{Classes: map[string]int{}}
 	err := acts.Discarding{Filter: f, Limit: limit, DryRun: true, Step: func(events []outbox.Event, _ outbox.Answers) {

@@ -10,7 +10,7 @@ import (
 	"github.com/luatx/luatx/internal/acts"
 )
 
-// audit replies with the acts since a time, newest first.
+// audit replies with the records since a time, newest first.
 func (h *Handler) audit(c *guard.Call) error {
 	since, err := time.ParseDuration(cmp.Or(c.Query.Get("since"), "24h"))
 	if err != nil || since < 0 {
@@ -26,7 +26,7 @@ func (h *Handler) audit(c *guard.Call) error {
 		if err != nil {
 			return err
 		}
-		if len(last) == 2*limit { // the first half is of no use any more
+		if len(last) == 2*limit { // the first half is not needed any more
 			last = append(last[:0], last[limit:]...)
 			more = true
 		}

@@ -21,8 +21,10 @@ import (
 	"github.com/luatx/luatx/admin/httpapi"
 	"github.com/luatx/luatx/admin/internal/admintest"
 	"github.com/luatx/luatx/expiry"
+	"github.com/luatx/luatx/internal/history"
 	"github.com/luatx/luatx/internal/link"
 	"github.com/luatx/luatx/internal/process"
+	"github.com/luatx/luatx/internal/settle"
 	"github.com/luatx/luatx/internal/test/redistest"
 )
 
@@ -54,6 +56,9 @@ func newWard(t testing.TB, client redis.UniversalClient, cfg httpapi.Config) war
 	})
 	admintest.Register(t, w.tr, process.Consumer, process.Report{Stream: admintest.Hostile, Group: "g", Holding: 1, Partitions: []string{"{pt0}:orders"}})
 	admintest.Register(t, w.tr, process.Trigger, process.Report{Trigger: &process.TriggerReport{Function: "mail", LastError: admintest.Hostile, LastErrorAt: time.Now()}})
+	var counted history.Counter
+	counted.Add(admintest.Hostile, settle.Retry, admintest.Hostile)
+	link.Of(w.tr).History.End(ctx, &counted)
 	timers, err := expiry.New(w.tr, expiry.Config{})
 	redistest.Must(t, err, timers.Record(ctx, "t1", time.Now()), timers.Record(ctx, "t2", time.Now().Add(time.Hour)), timers.Record(ctx, admintest.Hostile, time.Now()))
 	_, err = timers.Revoke(ctx, "t2", nil)
@@ -92,7 +97,21 @@ func (w ward) tries() map[string][]try {
 		"GET /readyz":           {{want: 200}},
 		"GET /api/openapi.json": {{want: 200}},
 		"GET /api/stats":        {{want: 200}, {query: "x=1", want: 400}},
-		"GET /api/samples":      {{want: 200}},
+		"GET /api/history": {
+			{want: 200},
+			{query: "since=24h&until=1h&step=1h", want: 200},
+			{query: "since=30m&step=1m", want: 200},
+			{query: "since=03:00", want: 200},
+			{query: "since=2000-01-01", want: 200},
+			{query: "since=soon", want: 400},
+			{query: "until=%00", want: 400},
+			{query: "step=-1s", want: 400},
+			{query: "step=1000h", want: 400},
+			{query: "since=1h&until=2h", want: 400},
+			{query: "since=2199-01-01", want: 400},
+			{query: "until=2000-01-01", want: 200},
+			{query: "slot=1", want: 400},
+		},
 		"GET /api/blocked": {
 			{want: 200},
 			{query: "limit=1&key=k&class=odd&slot=" + s, want: 200},

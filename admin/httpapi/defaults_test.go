@@ -7,13 +7,14 @@ import (
 	"github.com/luatx/luatx/internal/test/documented"
 )
 
-// TestDocumentedDefaults holds each default that a comment names.
+// TestDocumentedDefaults checks each default that a comment states.
 func TestDocumentedDefaults(t *testing.T) {
 	t.Parallel()
 	documented.Defaults(t, Config{}.withDefaults("shop"))
 }
 
-// TestDocumentedBounds holds what comments say of the least and the most, and that nothing else is negative.
+// TestDocumentedBounds checks the minimums and maximums that comments state, and that no other field accepts a negative
+// value.
 func TestDocumentedBounds(t *testing.T) {
 	t.Parallel()
 	documented.Bounds(t, Config{Authorize: func(*http.Request) (Identity, error) { return Identity{}, nil }}, func(c Config) error { return c.withDefaults("shop").validate() })

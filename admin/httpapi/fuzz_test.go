@@ -25,7 +25,7 @@ import (
 	"github.com/luatx/luatx/internal/test/redistest"
 )
 
-// dice make requests: of what the API knows, of what it nearly knows, and of noise.
+// dice generates requests, from valid values, nearly valid ones, and noise.
 type dice struct {
 	*rand.Rand
 
@@ -33,7 +33,7 @@ type dice struct {
 	doc    document
 	routes []string
 	pages  []string
-	paths  []string // that lead elsewhere
+	paths  []string // paths that lead elsewhere
 }
 
 func newDice(t testing.TB, w ward, seed uint64) dice {
@@ -46,7 +46,7 @@ func newDice(t testing.TB, w ward, seed uint64) dice {
 
 func oneOf[T any](d dice, list ...T) T { return list[d.IntN(len(list))] }
 
-// noise is a text that nobody means.
+// noise returns a random text.
 func (d dice) noise() string {
 	switch d.IntN(4) {
 	case 0:
@@ -88,7 +88,7 @@ func (d dice) known(name, other string) string {
 	return other
 }
 
-// query is one of what a route knows, mostly.
+// query returns a query, mostly one that a route accepts.
 func (d dice) query(about action) string {
 	if d.IntN(20) == 0 {
 		return d.noise()
@@ -108,7 +108,7 @@ func (d dice) query(about action) string {
 	return strings.Join(parts, "&")
 }
 
-// body is one of the fields that a route knows, mostly.
+// body returns a body, mostly one with fields that a route accepts.
 func (d dice) body(about action) string {
 	if about.RequestBody == nil || d.IntN(10) == 0 {
 		return oneOf(d, d.noise(), "", "{", "[]", "null", "1", `"x"`, "{}{}", `{"events":{}}`, strings.Repeat("[", 5000), `{"all":true,"all":false}`)
@@ -130,7 +130,7 @@ func (d dice) object(of schema) string {
 	return "{" + strings.Join(fields, ",") + "}"
 }
 
-// value is one that a field may have, mostly.
+// value returns a value, mostly one that a field accepts.
 func (d dice) value(name string, of schema) string {
 	if d.IntN(20) == 0 {
 		return oneOf(d, "null", "[]", "{}", "-1", "1e300", `""`, "[[]]", "true", "99999999999999999999")
@@ -156,7 +156,7 @@ func (d dice) value(name string, of schema) string {
 	return string(text)
 }
 
-// page asks for a page of the console, with what its forms say, mostly.
+// page requests a page of the console, mostly with the fields of its forms.
 func (d dice) page() *http.Request {
 	method, path, _ := strings.Cut(oneOf(d, d.pages...), " ")
 	path = strings.ReplaceAll(path, "{id}", url.PathEscape(d.noise()))
@@ -187,13 +187,13 @@ func (d dice) page() *http.Request {
 	return r
 }
 
-// pageFields are names of forms.
+// pageFields lists names of form fields.
 var pageFields = []string{
 	"aggregate", "destination", "type", "key", "class", "text", "older_than", "id", "slot", "cursor", "limit", "payload", "event", "reason", "canary", "rate", "max_parked_again",
 	"canary_wait", "all", "confirm", "count", "expected", "to", "scope", "handler", "source", "for", "since", "role", "theme", "body", "check", "here", "of", "sure", "state", "at", "stream", "group", "lines", "kind", "x",
 }
 
-// request makes one.
+// request returns a random request.
 func (d dice) request() *http.Request {
 	if d.IntN(4) == 0 {
 		return d.page()
@@ -229,7 +229,7 @@ func (d dice) request() *http.Request {
 	return r
 }
 
-// made is a request as a server would hand it on, whatever is in it.
+// made returns a request as a server would pass it on, whatever it contains.
 func made(method, path, query, body string) *http.Request {
 	return &http.Request{
 		Method: method, URL: &url.URL{Path: path, RawQuery: query}, RequestURI: path + "?" + query, Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
@@ -237,7 +237,7 @@ func made(method, path, query, body string) *http.Request {
 	}
 }
 
-// blameless says what is wrong with an answer, whatever was asked.
+// blameless returns an error if a reply is invalid for any request.
 func blameless(r *http.Request, w *httptest.ResponseRecorder) error {
 	kind := w.Header().Get("Content-Type")
 	switch {
@@ -257,7 +257,7 @@ func blameless(r *http.Request, w *httptest.ResponseRecorder) error {
 	return nil
 }
 
-// LUATX_SEED tries other requests.
+// TestRandomRequestsNeverCauseAServerError uses LUATX_SEED to choose other requests.
 func TestRandomRequestsNeverCauseAServerError(t *testing.T) {
 	t.Parallel()
 	redistest.Need(t)
@@ -294,7 +294,7 @@ func TestRandomRequestsNeverCauseAServerError(t *testing.T) {
 	}
 }
 
-// FuzzHandler looks for a request that is not answered, or that the server is at fault for.
+// FuzzHandler searches for a request without a reply, or with a server error.
 func FuzzHandler(f *testing.F) {
 	f.Add("GET", "/api/parked", "class=http_422&limit=2", "application/json", "")
 	f.Add("POST", "/api/parked/rearm", "", "application/json", `{"filter":{"class":"http_422"},"dry_run":true}`)

@@ -25,7 +25,7 @@ import (
 
 func TestMain(m *testing.M) { redistest.Main(m) }
 
-// handler is a handler of a service of its own on the server.
+// handler returns a handler for a new service on the server.
 func handler(t testing.TB, client redis.UniversalClient, cfg httpapi.Config) (*luatx.Transactor, *httpapi.Handler) {
 	t.Helper()
 	tr, op := admintest.Service(t, client, 4)
@@ -45,7 +45,7 @@ func newHandler(t testing.TB, op *admin.Operator, cfg httpapi.Config) *httpapi.H
 	return h
 }
 
-// everybody may do all, as alice.
+// everybody authorizes every request as alice, with all rights.
 func everybody(*http.Request) (httpapi.Identity, error) {
 	return httpapi.Identity{Name: "alice", May: httpapi.MayPurge, Payloads: true}, nil
 }
@@ -58,7 +58,7 @@ func pagesOf(t testing.TB, h *httpapi.Handler) map[string]httpapi.Access {
 	return pages
 }
 
-// asked is a request from this machine.
+// asked returns a request from this machine.
 func asked(t testing.TB, method, target, body string) *http.Request {
 	t.Helper()
 	r := httptest.NewRequestWithContext(t.Context(), method, target, strings.NewReader(body))
@@ -69,14 +69,14 @@ func asked(t testing.TB, method, target, body string) *http.Request {
 	return r
 }
 
-// answer is what a handler says.
+// answer returns the reply of a handler.
 func answer(h http.Handler, r *http.Request) *httptest.ResponseRecorder {
 	w := httptest.NewRecorder()
 	h.ServeHTTP(w, r)
 	return w
 }
 
-// problem reads a problem, which is one in all that it says.
+// problem decodes a problem, and checks the whole reply.
 func problem(t testing.TB, w *httptest.ResponseRecorder) (p struct {
 	Title, Detail string
 	Status        int
@@ -193,7 +193,7 @@ func TestCrossSitePostsAreRefusedOnEveryRoute(t *testing.T) {
 		return answer(h, r)
 	}
 	const refusal = "a page of another origin must not do this"
-	types := map[string]string{} // of content, by route
+	types := map[string]string{} // content type by route
 	for contentType, routes := range map[string]map[string]httpapi.Access{
 		"application/x-www-form-urlencoded": pagesOf(t, h), "application/json": h.Routes(),
 	} {
@@ -225,7 +225,7 @@ func TestCrossSitePostsAreRefusedOnEveryRoute(t *testing.T) {
 	}
 }
 
-// slow is a body that comes a byte at a time, and never ends.
+// slow is a body that arrives byte by byte and never ends.
 type slow struct{ ctx context.Context }
 
 func (s slow) Read([]byte) (int, error) {
@@ -297,7 +297,7 @@ func fixUnder(t *testing.T, mux http.Handler) error {
 	return nil
 }
 
-// nameOf authorizes somebody with a name of that many bytes.
+// nameOf returns an authorizer with a name of n bytes.
 func nameOf(n int) func(*http.Request) (httpapi.Identity, error) {
 	return func(*http.Request) (httpapi.Identity, error) {
 		return httpapi.Identity{Name: strings.Repeat("n", n), May: httpapi.MayView}, nil

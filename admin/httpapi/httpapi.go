@@ -20,7 +20,7 @@ import (
 // Config configures a Handler. Authorize is required.
 type Config struct {
 	// Authorize returns the identity that sent a request: see Tokens. If the error is ErrUnknown, the Handler replies with
-	// status 401 and Challenge, and counts the failure where the request has an Authorization header: after 10 failures of an
+	// status 401 and Challenge, and counts the failure if the request has an Authorization header. After 10 failures of an
 	// address, or 100 of all, it replies with status 429 and accepts one attempt every 6 seconds, or 10 a second. Credentials
 	// that were accepted lately do not wait. Any other error is a 403.
 	Authorize func(*http.Request) (Identity, error)
@@ -28,28 +28,26 @@ type Config struct {
 	Challenge string
 	// Console adds pages for people: set it to console.New. Defaults to nil, which serves the API alone.
 	Console func(*desk.Desk) (guard.Pages, error)
-	// ReadOnly lets nobody do more than look.
+	// ReadOnly limits every identity to reading. Defaults to false.
 	ReadOnly bool
-	// Redact changes what of an event's attributes and data is shown; it gets copies. Nothing is exported then. The id, the
-	// destination, the type, the ordering key and the texts of failures are always shown. Defaults to nil: identities that
-	// may read payloads see all of them.
+	// Redact replaces the attributes and data of an event before they are shown. It gets copies. Exports are disabled if it is
+	// set. The id, the destination, the type, the ordering key and the texts of failures are always shown. Defaults to nil:
+	// identities that may read payloads see all of them.
 	Redact func(outbox.Event, Payload) Payload
-	// NoRepair offers neither check nor fix: for a Transactor whose Retention is not the service's.
+	// NoRepair disables check and fix. Set it if the Transactor's Retention differs from the service's. Defaults to false.
 	NoRepair bool
-	// Title names the environment. Defaults to the Transactor's Namespace.
+	// Title is the name of the environment. Defaults to the Transactor's Namespace.
 	Title string
-	// Streams are the keys of the streams that are shown unless others are asked for.
+	// Streams are the keys of the streams that are shown by default. Defaults to none.
 	Streams []string
-	// Timeout bounds a request, operations that go on behind it apart. Defaults to 30 seconds.
+	// Timeout bounds a request, but not an operation that it starts. Defaults to 30 seconds.
 	Timeout time.Duration
-	// MaxOperations is how many operations may run at a time. Defaults to 4.
+	// MaxOperations is the maximum number of operations that run at a time. Defaults to 4.
 	MaxOperations int
-	// MaxScans is how many requests may read lists, audits or whole shards at a time, a quarter of them for one identity.
-	// Others get status 429 and a Retry-After header. Defaults to 16.
+	// MaxScans is the maximum number of requests that read lists, audits or whole shards at a time, and a quarter of it for
+	// one identity. Further requests get status 429 and a Retry-After header. Defaults to 16.
 	MaxScans int
-	// SampleEvery is how often Run keeps a sample of the numbers; an hour's fit. Defaults to 5 seconds.
-	SampleEvery time.Duration
-	// Logger gets refusals and failures. Defaults to slog.Default().
+	// Logger logs rejected requests and failures. Defaults to slog.Default().
 	Logger *slog.Logger
 }
 
@@ -59,7 +57,6 @@ func (c Config) withDefaults(namespace string) Config {
 	c.Timeout = cmp.Or(c.Timeout, 30*time.Second)
 	c.MaxOperations = cmp.Or(c.MaxOperations, 4)
 	c.MaxScans = cmp.Or(c.MaxScans, 16)
-	c.SampleEvery = cmp.Or(c.SampleEvery, 5*time.Second)
 	c.Logger = cmp.Or(c.Logger, slog.Default())
 	return c
 }
@@ -69,7 +66,7 @@ func (c Config) validate() error {
 		return errors.New("httpapi: Config.Authorize is nil: use Tokens, or a function that identifies the sender of a request")
 	}
 	for name, n := range map[string]int64{
-		"Timeout": int64(c.Timeout), "MaxOperations": int64(c.MaxOperations), "SampleEvery": int64(c.SampleEvery), "MaxScans": int64(c.MaxScans),
+		"Timeout": int64(c.Timeout), "MaxOperations": int64(c.MaxOperations), "MaxScans": int64(c.MaxScans),
 	} {
 		if n < 0 {
 			return fmt.Errorf("httpapi: Config.%s is negative: use 0 for the default, or more", name)
@@ -78,11 +75,11 @@ func (c Config) validate() error {
 	return nil
 }
 
-// Payload is what an event carries.
+// Payload is the content of an event.
 type Payload struct {
-	// Attributes are those of CloudEvents; nil where the body cannot be decoded.
+	// Attributes are the CloudEvents attributes, or nil if the body cannot be decoded.
 	Attributes map[string]string
-	// Data is the event's data, or its whole body where that cannot be decoded; nil where there is none.
+	// Data is the event's data, or its whole body if that cannot be decoded. It is nil if there is none.
 	Data []byte
 }
 
@@ -93,8 +90,8 @@ type Handler struct {
 	guard *guard.Guard
 }
 
-// New returns the handler of an Operator. It does no I/O. Without OperatorConfig.Destinations the handler re-arms events to
-// the destinations that they have, and to no other.
+// New returns the handler of an Operator. It does no I/O. Without OperatorConfig.Destinations the handler re-arms events
+// only to their own destinations. It returns an error if op is nil or cfg is invalid.
 func New(op *admin.Operator, cfg Config) (*Handler, error) {
 	if op == nil {
 		return nil, errors.New("httpapi: New needs an Operator")
@@ -105,7 +102,7 @@ func New(op *admin.Operator, cfg Config) (*Handler, error) {
 	}
 	d := desk.New(op, desk.Config{
 		Title: cfg.Title, Streams: cfg.Streams, NoRepair: cfg.NoRepair, Redact: cfg.redact(), Timeout: cfg.Timeout,
-		MaxOperations: cfg.MaxOperations, SampleEvery: cfg.SampleEvery, Logger: cfg.Logger,
+		MaxOperations: cfg.MaxOperations, Logger: cfg.Logger,
 	})
 	h := &Handler{d, guard.New(d.Op, guard.Config{
 		Authorize: cfg.authorize, Challenge: cfg.Challenge, ReadOnly: cfg.ReadOnly, Timeout: cfg.Timeout, MaxScans: cfg.MaxScans,
@@ -134,11 +131,11 @@ func (c Config) redact() func(outbox.Event, desk.Payload) desk.Payload {
 	return func(e outbox.Event, p desk.Payload) desk.Payload { return desk.Payload(c.Redact(e, Payload(p))) }
 }
 
-// Run keeps samples of the numbers, for charts, until ctx ends; then it closes the handler. The handler answers without it
-// as well, and keeps samples only as it is asked.
+// Run measures the outbox for the history until ctx ends, unless relays or repair workers do so already. Then it closes the
+// handler. Without Run, the handler works too, and shows the history that other processes write.
 func (h *Handler) Run(ctx context.Context) error { return h.desk.Run(ctx) }
 
-// Close stops the operations that run and waits for their end. None begins after that.
+// Close stops the running operations and waits until they have ended. Later requests for operations fail.
 func (h *Handler) Close() { h.desk.Close() }
 
 // ServeHTTP implements http.Handler.

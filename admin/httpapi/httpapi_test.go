@@ -44,7 +44,7 @@ type pageTold struct {
 	Next string
 }
 
-// operationTold is an operation as the API tells of it.
+// operationTold is an operation as the API returns it.
 type operationTold struct {
 	ID, Error        string
 	Running, Stopped bool
@@ -292,28 +292,29 @@ func TestOperationsAreBoundedAndEndByStopOrClose(t *testing.T) {
 	replied[any](t, h, http.MethodPost, "/api/fix", `{}`, http.StatusServiceUnavailable)
 }
 
-func TestRunKeepsSamplesWithRatesUntilItEnds(t *testing.T) {
+func TestRunMeasuresTheOutboxForTheHistoryUntilItEnds(t *testing.T) {
 	t.Parallel()
 	_, client := redistest.Mini(t)
-	tr, h := handler(t, client, httpapi.Config{SampleEvery: time.Millisecond})
-	type samples struct {
-		Samples []struct {
-			Counts struct{ Pending int }
-			Rates  *struct{ Enqueued float64 }
-		}
-	}
-	stop := admintest.Running(t, h.Run)
-	redistest.Eventually(t, "a sample", func() bool {
-		return len(replied[samples](t, h, http.MethodGet, "/api/samples", "", 200).Samples) > 0
-	})
+	tr, h := handler(t, client, httpapi.Config{})
 	admintest.Emit(t, tr, "a", "1", "2")
-	redistest.Eventually(t, "the next one", func() bool {
-		all := replied[samples](t, h, http.MethodGet, "/api/samples", "", 200).Samples
-		last := all[len(all)-1]
-		return last.Counts.Pending == 2 && last.Rates != nil
+	stop := admintest.Running(t, h.Run)
+	redistest.Eventually(t, "a measurement", func() bool {
+		got := replied[admin.History](t, h, http.MethodGet, "/api/history?step=15m", "", 200)
+		return len(got.Intervals) > 0 && got.Total.Measured != nil && got.Total.Measured.Events == 2
 	})
 	stop()
 	replied[any](t, h, http.MethodPost, "/api/fix", `{}`, http.StatusServiceUnavailable)
+}
+
+func TestStatsHaveRatesSinceAQueryOfTheLastMinute(t *testing.T) {
+	t.Parallel()
+	_, client := redistest.Mini(t)
+	_, h := handler(t, client, httpapi.Config{})
+	type stats struct{ Rates *struct{ Enqueued float64 } }
+	if got := replied[stats](t, h, http.MethodGet, "/api/stats", "", 200); got.Rates != nil {
+		t.Errorf("the first query has rates: %+v", got.Rates)
+	}
+	redistest.Eventually(t, "rates", func() bool { return replied[stats](t, h, http.MethodGet, "/api/stats", "", 200).Rates != nil })
 }
 
 func TestServerThatDoesNotAnswerMakesRequestsUnavailable(t *testing.T) {
@@ -342,7 +343,7 @@ func TestHandlerConfig(t *testing.T) {
 		t.Error("no operator is needed")
 	}
 	for want, cfg := range map[string]httpapi.Config{
-		"Timeout": {Timeout: -1}, "MaxOperations": {MaxOperations: -1}, "SampleEvery": {SampleEvery: -1}, "MaxScans": {MaxScans: -1},
+		"Timeout": {Timeout: -1}, "MaxOperations": {MaxOperations: -1}, "MaxScans": {MaxScans: -1},
 	} {
 		cfg.Authorize = everybody
 		if _, err := httpapi.New(op, cfg); err == nil || !strings.Contains(err.Error(), want) {

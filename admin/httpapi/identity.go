@@ -15,7 +15,7 @@ import (
 type Access = guard.Access
 
 const (
-	// MayView may look at everything but payloads, which Identity.Payloads grants.
+	// MayView may read everything except payloads, which Identity.Payloads grants.
 	MayView = guard.MayView
 	// MayRetry may re-arm events, retry dead letters, pause, resume, fix shards, and stop operations other than a discard.
 	MayRetry = guard.MayRetry
@@ -27,18 +27,18 @@ const (
 type Identity struct {
 	// Name is recorded in the audit; 1 to 256 bytes.
 	Name string
-	// May is what the sender may do.
+	// May is the right of the sender.
 	May Access
 	// Payloads grants the right to read the data of events, as far as Config.Redact lets it, and to export them. It does
 	// not depend on May, beyond MayView. The audit records each use.
 	Payloads bool
 }
 
-// ErrUnknown is what an authorizer returns if it does not know who sent a request.
+// ErrUnknown is the error of an authorizer that cannot identify the sender of a request.
 var ErrUnknown = guard.ErrUnknown
 
-// Tokens is an authorizer of secrets, each of which has at least 16 bytes and one owner. A secret comes as a bearer token or,
-// from a browser, as the password of basic authentication, whose user name does not matter.
+// Tokens returns an authorizer by secrets. Each secret has at least 16 bytes and one owner. A request has it as a bearer
+// token or, from a browser, as the password of basic authentication, whose user name is ignored.
 func Tokens(owners map[string]Identity) (func(*http.Request) (Identity, error), error) {
 	type known struct {
 		sum [sha256.Size]byte
@@ -61,7 +61,7 @@ func Tokens(owners map[string]Identity) (func(*http.Request) (Identity, error), 
 		}
 		sum := sha256.Sum256([]byte(secret))
 		err = ErrUnknown
-		for _, k := range all { // all of them, whichever it is
+		for _, k := range all { // compare all of them, to take the same time
 			if subtle.ConstantTimeCompare(sum[:], k.sum[:]) == 1 {
 				who, err = k.who, nil
 			}

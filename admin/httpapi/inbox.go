@@ -54,7 +54,8 @@ func (h *Handler) forget(c *guard.Call, ask forgetRequest) error {
 	return c.Answer(http.StatusOK, map[string]any{"forgotten": known})
 }
 
-// messageID names a message by the scope that applies it, or by the name of the handler. Its source must be said, and may be empty.
+// messageID returns the id of a message from the scope that applies it, or from the name of the handler. The source is
+// required, but may be empty.
 func (h *Handler) messageID(scope, handler string, source *string, id string) (luatx.MessageID, error) {
 	if id == "" || source == nil || (scope == "") == (handler == "") {
 		return luatx.MessageID{}, guard.BadRequest("say id, source, and handler or scope: all are part of the identity of the message")

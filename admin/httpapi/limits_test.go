@@ -148,10 +148,10 @@ func TestFailedLoginsAreThrottled(t *testing.T) {
 			want(http.StatusUnauthorized, "192.0.2.1:1", "Bearer wrong"+strconv.Itoa(i))
 		}
 		want(http.StatusTooManyRequests, "192.0.2.1:2", "Bearer wrong")
-		want(http.StatusTooManyRequests, "192.0.2.1:2", basic(secret)) // a guess must not be told from a hit
+		want(http.StatusTooManyRequests, "192.0.2.1:2", basic(secret)) // a right guess must look like a wrong one
 		want(http.StatusOK, "192.0.2.1:3", "Bearer "+secret)           // it was accepted before
 		want(http.StatusUnauthorized, "192.0.2.2:1", "Bearer wrong")   // another address
-		want(http.StatusUnauthorized, "192.0.2.1:1", "")               // asks to log in
+		want(http.StatusUnauthorized, "192.0.2.1:1", "")               // a request for a login
 		for i := range 10 {
 			want(http.StatusUnauthorized, fmt.Sprintf("[2001:db8:1::%d]:1", i+1), "Bearer wrong")
 		}
@@ -175,7 +175,7 @@ func TestFailedLoginsAreThrottled(t *testing.T) {
 	})
 }
 
-// raw sends bytes to a server, and returns a reader of what it sends back until it closes the connection.
+// raw sends bytes to a server, and returns a reader of the reply until the server closes the connection.
 func raw(t testing.TB, address, text string) (net.Conn, *bufio.Reader) {
 	t.Helper()
 	conn, err := (&net.Dialer{}).DialContext(redistest.Soon(t), "tcp", address)
@@ -247,7 +247,7 @@ func TestSlowReaderOfExportIsCutOff(t *testing.T) {
 	_, err := io.WriteString(conn, "Host: x\r\n\r\n")
 	redistest.Must(t, err)
 	select {
-	case <-ended: // though nobody reads
+	case <-ended: // although the client does not read
 	case <-time.After(20 * time.Second):
 		t.Error("the export goes on")
 		redistest.Must(t, conn.Close())

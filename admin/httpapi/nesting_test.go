@@ -16,7 +16,7 @@ import (
 	"github.com/luatx/luatx/internal/test/redistest"
 )
 
-// TestNestedBodiesCostNoMoreThanTheirSize measures all that the process allocates, so it does not run beside other tests.
+// TestNestedBodiesCostNoMoreThanTheirSize measures all allocations of the process, so it does not run in parallel.
 func TestNestedBodiesCostNoMoreThanTheirSize(t *testing.T) {
 	redistest.Need(t)
 	client := redistest.Shared(t).Client(t)
@@ -40,7 +40,7 @@ func TestNestedBodiesCostNoMoreThanTheirSize(t *testing.T) {
 			slot := strconv.Itoa(admintest.ParkEvent(t, tr, "a", luatx.Event{ID: name, Body: body}, "malformed", "nested"))
 			for _, path := range []string{"/event?body=1&slot=", "/api/event?payload=1&slot="} {
 				r := asked(t, http.MethodGet, path+slot+"&id="+strings.ReplaceAll(name, " ", "+"), "")
-				answer(h, r) // the numbers of the page are read once a second
+				answer(h, r) // the page's numbers are read once a second
 				var before, after runtime.MemStats
 				runtime.ReadMemStats(&before)
 				began := time.Now()

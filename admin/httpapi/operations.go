@@ -12,7 +12,7 @@ import (
 	"github.com/luatx/luatx/outbox"
 )
 
-// operations replies with the operations that are kept.
+// operations replies with the stored operations.
 func (h *Handler) operations(c *guard.Call) error {
 	all := []operationJSON{}
 	for _, o := range h.desk.Operations.List() {
@@ -85,7 +85,7 @@ func newOperation(o desk.Operation) operationJSON {
 }
 
 type rearmJSON struct {
-	Operation   string         `json:"operation"` // its id in the audit, once it has ended
+	Operation   string         `json:"operation"` // its id in the audit, when it has ended
 	Matched     int            `json:"matched"`
 	Rearmed     int            `json:"rearmed"`
 	Skipped     map[string]int `json:"skipped"`

@@ -9,7 +9,7 @@ import (
 	"github.com/luatx/luatx/internal/pretty"
 )
 
-// processes replies with the running processes, and those that died.
+// processes replies with the running and the crashed processes.
 func (h *Handler) processes(c *guard.Call) error {
 	for _, kind := range c.Query["kind"] {
 		if !slices.Contains(admin.ProcessKinds(), kind) {

@@ -35,7 +35,7 @@ type fixRequest struct {
 	Slots []int `json:"slots"`
 }
 
-// fix settles what disagrees in the shards.
+// fix repairs inconsistencies of the shards.
 func (h *Handler) fix(c *guard.Call, ask fixRequest) error {
 	if err := h.repairs(ask.Slots...); err != nil {
 		return err
@@ -44,7 +44,7 @@ func (h *Handler) fix(c *guard.Call, ask fixRequest) error {
 	return begun(c, o, err)
 }
 
-// repairs refuses where check and fix are not offered.
+// repairs returns a problem if check and fix are disabled.
 func (h *Handler) repairs(slots ...int) error {
 	if h.desk.NoRepair {
 		return &guard.Problem{Status: http.StatusForbidden, Detail: "check and fix are not offered here: use luatx repair with the service's retention"}

@@ -19,7 +19,7 @@ func (h *Handler) routes() []guard.Route {
 		{Pattern: "GET /readyz", Probe: true, Do: h.ready},
 		{Pattern: "GET /api/openapi.json", Needs: MayView, Do: describe},
 		{Pattern: "GET /api/stats", Needs: MayView, Do: reads(h.stats)},
-		{Pattern: "GET /api/samples", Needs: MayView, Do: reads(h.samples)},
+		{Pattern: "GET /api/history", Needs: MayView, Do: reads(h.history, "since", "until", "step"), Scans: true},
 		{Pattern: "GET /api/blocked", Needs: MayView, Do: reads(h.blocked, append(slices.Clone(desk.FilterNames), "cursor", "limit")...), Scans: true},
 		{Pattern: "GET /api/parked", Needs: MayView, Do: reads(h.parked, append(slices.Clone(desk.FilterNames), "cursor", "limit")...), Scans: true},
 		{Pattern: "GET /api/parked/export", Needs: MayView, Do: reads(h.export, desk.FilterNames...), Scans: true},

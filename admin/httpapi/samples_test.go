@@ -4,13 +4,10 @@ import (
 	"context"
 	"fmt"
 	"net/http"
-	"runtime"
 	"testing"
-	"time"
 
 	"github.com/luatx/luatx"
 	"github.com/luatx/luatx/admin/httpapi"
-	"github.com/luatx/luatx/admin/internal/admintest"
 	"github.com/luatx/luatx/internal/link"
 	"github.com/luatx/luatx/internal/test/redistest"
 )
@@ -49,31 +46,4 @@ func TestStatsNameTheHundredLargestAndCountTheRest(t *testing.T) {
 	if rest := parked.Remainder; rest.Types.Names != 150 || rest.Types.Events != 150*151/2 || rest.Destinations.Names != 0 {
 		t.Errorf("the remainder is %+v", rest)
 	}
-}
-
-// TestSamplesKeepNoNames measures the heap of the process, so it does not run beside other tests.
-func TestSamplesKeepNoNames(t *testing.T) {
-	redistest.Need(t)
-	client := redistest.Shared(t).Client(t)
-	tr, h := handler(t, client, httpapi.Config{SampleEvery: time.Millisecond})
-	countTypes(t, tr, func(ctx context.Context, key string, values ...any) error {
-		return client.HSet(ctx, key, values...).Err()
-	}, 100_000)
-	heap := func() uint64 {
-		runtime.GC()
-		runtime.GC() // the second one empties pools
-		var m runtime.MemStats
-		runtime.ReadMemStats(&m)
-		return m.HeapAlloc
-	}
-	before := heap()
-	stop := admintest.Running(t, h.Run)
-	redistest.Eventually(t, "4 samples", func() bool {
-		return len(replied[struct{ Samples []any }](t, h, http.MethodGet, "/api/samples", "", http.StatusOK).Samples) >= 4
-	})
-	stop()
-	if grown := int64(heap()) - int64(before); grown > 4<<20 {
-		t.Errorf("4 samples keep %d MB", grown>>20)
-	}
-	runtime.KeepAlive(h)
 }

@@ -14,7 +14,7 @@ import (
 	"github.com/luatx/luatx/internal/test/redistest"
 )
 
-// document is openapi.json, as far as the tests need it.
+// document is the part of openapi.json that the tests need.
 type document struct {
 	OpenAPI    string
 	Paths      map[string]map[string]action
@@ -57,7 +57,7 @@ type schema struct {
 	OneOf       []schema
 }
 
-// described reads openapi.json, which must hold nothing that this test does not understand.
+// described reads openapi.json, which must contain nothing that this test does not know.
 func described(t testing.TB) document {
 	t.Helper()
 	var doc document
@@ -84,7 +84,7 @@ func (d document) response(r response) response {
 	return r
 }
 
-// unfit says where a value is not what a schema says.
+// unfit returns where a value violates a schema.
 func (d document) unfit(s schema, at string, value any) error {
 	s = d.resolve(s)
 	if len(s.OneOf) > 0 {
@@ -158,7 +158,10 @@ func (d document) unfitObject(s schema, at string, value any) error {
 					return fmt.Errorf("%s has %q, of which the schema says nothing", at, name)
 				}
 			case map[string]any:
-				of = schema{Type: more["type"].(string)}
+				text, _ := json.Marshal(more) // what was decoded can be encoded
+				if err := json.Unmarshal(text, &of); err != nil {
+					return err
+				}
 			}
 		}
 		if err := d.unfit(of, at+"."+name, object[name]); err != nil {

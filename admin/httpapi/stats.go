@@ -32,7 +32,7 @@ type countsJSON struct {
 	Bytes   int64 `json:"bytes"`
 }
 
-// totalsJSON are outbox.Totals.
+// totalsJSON is the JSON of outbox.Totals.
 type totalsJSON struct {
 	Enqueued  int64 `json:"enqueued"`
 	Duplicate int64 `json:"duplicate"`
@@ -92,24 +92,7 @@ func (h *Handler) stats(c *guard.Call) error {
 	})
 }
 
-type sampleJSON struct {
-	At     time.Time  `json:"at"`
-	Counts countsJSON `json:"counts"`
-	Oldest float64    `json:"oldest_due_seconds"`
-	Age    float64    `json:"oldest_unpublished_seconds"`
-	Rates  *ratesJSON `json:"rates,omitempty"`
-}
-
-// samples replies with the samples of the last hour.
-func (h *Handler) samples(c *guard.Call) error {
-	all := []sampleJSON{}
-	for _, s := range h.desk.Samples.List() {
-		all = append(all, sampleJSON{s.Stats.At.UTC(), newCounts(s.Stats.Counts), s.Stats.Oldest.Seconds(), s.Stats.OldestUnpublished.Seconds(), newRates(s)})
-	}
-	return c.Answer(http.StatusOK, map[string]any{"samples": all, "every_seconds": h.desk.SampleEvery.Seconds()})
-}
-
-// orEmpty makes a list that JSON writes as one.
+// orEmpty replaces nil by an empty list, which JSON encodes as [].
 func orEmpty[T any](list []T) []T {
 	if list == nil {
 		return []T{}

@@ -9,7 +9,7 @@ import (
 	"github.com/luatx/luatx/internal/pretty"
 )
 
-// maxStreams is how many streams are looked at for one request.
+// maxStreams is the maximum number of streams per request.
 const maxStreams = 1000
 
 type streamJSON struct {
@@ -30,7 +30,7 @@ func newStream(s admin.StreamState, err error) streamJSON {
 	return j
 }
 
-// keys are the streams that are asked for, or those of the configuration.
+// keys returns the requested streams, or those of the configuration.
 func (h *Handler) keys(c *guard.Call) ([]string, error) {
 	keys := c.Query["key"]
 	if len(keys) == 0 {

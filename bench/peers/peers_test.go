@@ -1,4 +1,4 @@
-// Package peers holds the service of the README as its users would write it with other libraries.
+// Package peers contains the service of the README as its users would write it with other libraries.
 package peers
 
 import (

@@ -10,8 +10,8 @@ import (
 	"github.com/luatx/luatx/cmd/luatx/internal/shop"
 )
 
-// redisBooks keeps the books and the stock in Redis. It is the same in both modes: it issues its commands on what the
-// context carries, and counters need no reply.
+// redisBooks keeps the books and the stock in Redis. It is the same in both modes, because it sends its commands through
+// the context and its counters need no reply.
 type redisBooks struct {
 	client redis.Cmdable
 	keys   layout

@@ -12,13 +12,13 @@ import (
 	"github.com/luatx/luatx/internal/test/redistest"
 )
 
-// at is the site with other flags; a later flag overrides an earlier one.
+// at returns the site with other flags. Later flags override earlier ones.
 func (s site) at(flags ...string) site {
 	s.flags = append(slices.Clip(s.flags), flags...)
 	return s
 }
 
-// addressed are commands that read or change a service; the others of the table are checked by the next test.
+// addressed lists commands that read or change a service. The next test checks the other commands of the table.
 var addressed = [][]string{
 	{"drain"},
 	{"parked", "rearm", "1", "--yes", "--as", "alice"},
@@ -47,7 +47,7 @@ func ownServerOf(t testing.TB) *redistest.Server {
 	return redistest.Single(t, redistest.Own())
 }
 
-// alone runs a test on a server and on a cluster that have few namespaces.
+// alone runs a test on a server and on a cluster with few namespaces.
 func alone(t *testing.T, test func(t *testing.T, client redis.UniversalClient, s site)) {
 	t.Helper()
 	onBoth(t, ownServerOf, func(t *testing.T, client redis.UniversalClient, addr string) {
@@ -55,7 +55,7 @@ func alone(t *testing.T, test func(t *testing.T, client redis.UniversalClient, s
 	})
 }
 
-func TestWrongNamespaceOrKeyspaceIsAnErrorThatNamesWhatExists(t *testing.T) {
+func TestErrorOfAWrongNamespaceOrKeyspaceNamesTheExistingOnes(t *testing.T) {
 	t.Parallel()
 	alone(t, func(_ *testing.T, _ redis.UniversalClient, s site) {
 		right := "found --namespace " + s.namespace + " --keyspace partitions=4"
@@ -69,7 +69,7 @@ func TestWrongNamespaceOrKeyspaceIsAnErrorThatNamesWhatExists(t *testing.T) {
 	})
 }
 
-func TestCommandsOfANewServiceRunAndTellThatNothingWasCommitted(t *testing.T) {
+func TestCommandsOfANewServiceReportThatNothingWasCommitted(t *testing.T) {
 	t.Parallel()
 	alone(t, func(_ *testing.T, _ redis.UniversalClient, s site) {
 		fresh := s.at("--namespace", "other-"+s.namespace)
@@ -104,7 +104,7 @@ func everyNode(t *testing.T, client redis.UniversalClient, args ...any) {
 	redistest.Must(t, client.Do(t.Context(), args...).Err())
 }
 
-func TestUserOfTheDocumentedACLIsToldAsMuchAsItMayRead(t *testing.T) {
+func TestUserOfTheDocumentedACLSeesWhatItMayRead(t *testing.T) {
 	t.Parallel()
 	onBoth(t, ownServerOf, func(t *testing.T, client redis.UniversalClient, addr string) {
 		binary, err := redistest.Find()
@@ -132,7 +132,7 @@ func TestUserOfTheDocumentedACLIsToldAsMuchAsItMayRead(t *testing.T) {
 	})
 }
 
-func TestInboxShowNeedsTheWholeIdentityAndTellsWhatItLookedFor(t *testing.T) {
+func TestInboxShowNeedsTheWholeIdentityAndReportsIt(t *testing.T) {
 	t.Parallel()
 	everywhere(t, func(_ *testing.T, _ redis.UniversalClient, s site) {
 		show := func(want int, words ...string) string {
@@ -141,9 +141,9 @@ func TestInboxShowNeedsTheWholeIdentityAndTellsWhatItLookedFor(t *testing.T) {
 		s.has(show(0, "--aggregate", "a", "--scope", "transact", "--source", ""), "begun yes")
 		s.has(show(2, "--aggregate", "a", "--scope", "transact"), "--source is missing")
 		s.has(show(2, "--scope", "transact", "--source", ""), "--aggregate is missing")
-		s.has(show(2, "--aggregate", "a", "--source", ""), "--handler, or --scope")
+		s.has(show(2, "--aggregate", "a", "--source", ""), "--handler and --scope are missing")
 		s.has(show(1, "--aggregate", "a", "--handler", "h", "--source", "/s"),
-			`does not know the id "begun" with the source "/s", the scope "`+s.namespace+`/h" and the aggregate "a"`, "one of these is another")
+			`does not have the id "begun" with the source "/s", the scope "`+s.namespace+`/h" and the aggregate "a"`, "one of these values differs")
 	})
 }
 

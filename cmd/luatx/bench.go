@@ -20,7 +20,7 @@ import (
 
 var benchVerb = verb{
 	name: "bench", needs: ownServer, short: "compare the ways to commit on your own server or cluster",
-	long: `luatx bench compares the ways to commit a transaction on your own server or cluster: the three-step way, WATCH,
+	long: `luatx bench compares the ways to commit a transaction on your own server or cluster: the pipeline mode, WATCH,
 luatx, a script written by hand for that very transaction, and plain pipelines, which are the limit without atomicity.
 
     luatx bench --redis localhost:6379
@@ -58,14 +58,14 @@ type benchOptions struct {
 	json, yes             bool
 }
 
-// The bounds of the flags: what is beyond measures the machine.
+// The bounds of the flags. Larger values would measure the machine.
 const (
 	benchCallers = 1000
 	benchTags    = 16384
 	benchPayload = 1 << 20
 )
 
-// benchPause is how long a busy server's user has to think again.
+// benchPause is the time to interrupt the command if the server is in use.
 const benchPause = 5 * time.Second
 
 func (o *benchOptions) validate() error {
@@ -75,31 +75,31 @@ func (o *benchOptions) validate() error {
 	for text := range strings.SplitSeq(o.callerList, ",") {
 		n, err := strconv.Atoi(strings.TrimSpace(text))
 		if err != nil || n < 1 || n > benchCallers {
-			return fmt.Errorf("--callers %q: say numbers from 1 to %d", text, benchCallers)
+			return fmt.Errorf("--callers is %q; use numbers from 1 to %d", text, benchCallers)
 		}
 		o.callers = append(o.callers, n)
 	}
 	switch {
 	case o.tags < 1 || o.tags > benchTags:
-		return fmt.Errorf("--tags %d: say 1 to %d", o.tags, benchTags)
+		return fmt.Errorf("--tags is %d; use 1 to %d", o.tags, benchTags)
 	case o.payload < 1 || o.payload > benchPayload:
-		return fmt.Errorf("--payload %d: say 1 to %d bytes", o.payload, benchPayload)
+		return fmt.Errorf("--payload is %d; use 1 to %d bytes", o.payload, benchPayload)
 	case o.rounds < 1:
-		return fmt.Errorf("--rounds %d: say 1 or more", o.rounds)
+		return fmt.Errorf("--rounds is %d; use 1 or more", o.rounds)
 	case o.per <= 0 || o.per > time.Minute:
-		return fmt.Errorf("--per %v: say more than 0, up to 1m", o.per)
+		return fmt.Errorf("--per is %v; use more than 0, up to 1m", o.per)
 	}
 	return nil
 }
 
-// compare measures on the server and prints what came of it.
+// compare measures on the server and prints the results.
 func compare(ctx context.Context, o benchOptions, std standard) (err error) {
 	target, err := reach(ctx, o.redis)
 	if err != nil {
 		return err
 	}
 	client := target.connectAs(max(poolSize, benchCallers+8))
-	defer func() { _ = client.Close() }() // at the end of its use
+	defer func() { _ = client.Close() }() // the client is not used again
 	if err := o.warn(ctx, client, std); err != nil {
 		return err
 	}
@@ -116,7 +116,7 @@ func compare(ctx context.Context, o benchOptions, std standard) (err error) {
 	return result.write(std.out, o.json)
 }
 
-// warn says that others use the server, and leaves a moment to interrupt.
+// warn prints a warning if others use the server, and leaves time to interrupt.
 func (o benchOptions) warn(ctx context.Context, client redis.UniversalClient, std standard) error {
 	others, err := otherClients(ctx, client)
 	if err != nil {
@@ -134,7 +134,8 @@ func (o benchOptions) warn(ctx context.Context, client redis.UniversalClient, st
 	return ctx.Err()
 }
 
-// otherClients asks some times: the server may not have seen yet that a connection of this process was closed.
+// otherClients counts several times, because the server may not have noticed yet that a connection of this process was
+// closed.
 func otherClients(ctx context.Context, client redis.UniversalClient) (n int, err error) {
 	for range 5 {
 		if n, err = countOthers(ctx, client); n == 0 || err != nil || !sleep.For(ctx, 50*time.Millisecond) {
@@ -144,7 +145,7 @@ func otherClients(ctx context.Context, client redis.UniversalClient) (n int, err
 	return n, errors.Join(err, ctx.Err())
 }
 
-// countOthers counts the clients of the busiest master, without this one's only connection to it.
+// countOthers returns the number of clients of the busiest master, without this client's only connection to it.
 func countOthers(ctx context.Context, client redis.UniversalClient) (int, error) {
 	var mu sync.Mutex
 	most := 0
@@ -170,7 +171,7 @@ type benchRun struct {
 	std     standard
 }
 
-// all compares the ways that the server lets work, for each number of callers.
+// all compares the ways that the server allows, for each number of callers.
 func (r benchRun) all(ctx context.Context) (benchResult, error) {
 	result := benchResult{Figures: map[string]float64{}, LeftOut: map[string]string{}}
 	fine, err := r.usable(ctx, result.LeftOut)
@@ -195,7 +196,7 @@ func (r benchRun) cell(callers int) measure.Cell {
 	}
 }
 
-// usable tries each way, and leaves out what the server refuses: this one's user may lack the rights for some.
+// usable tries each way and leaves out those that the server rejects, for example because the user lacks a right.
 func (r benchRun) usable(ctx context.Context, leftOut map[string]string) ([]measure.Way, error) {
 	var fine []measure.Way
 	_, unknown := measure.ServerCPU(r.client)(ctx)

@@ -15,7 +15,7 @@ import (
 	"github.com/luatx/luatx/internal/test/redistest"
 )
 
-// quick are flags of a run that measures next to nothing.
+// quick returns the flags of a run with tiny measurements.
 func quick(addr string, more ...string) []string {
 	return append([]string{"bench", "--redis", addr, "--rounds", "1", "--per", "1ms", "--callers", "1,4", "--yes"}, more...)
 }
@@ -67,7 +67,7 @@ func TestBenchTableShowsMediansAndRatiosOfKnownNumbers(t *testing.T) {
 	var out strings.Builder
 	redistest.Must(t, result.write(&out, false))
 	has(t, strings.Join(strings.Fields(out.String()), " "), "64 callers a second × server CPU ×",
-		"three-step 1000 1.00 (1.00–1.00) 1.00 10.00", "luatx 3000 3.00 (2.00–4.00) 0.33 3.33", "1.50 3.00")
+		"pipeline mode 1000 1.00 (1.00–1.00) 1.00 10.00", "luatx 3000 3.00 (2.00–4.00) 0.33 3.33", "1.50 3.00")
 }
 
 func TestBenchWarnsOfOtherClientsAndCanBeInterrupted(t *testing.T) {
@@ -107,7 +107,7 @@ func TestBenchLeavesOutWaysThatTheServerDenies(t *testing.T) {
 	server := redistest.Single(t, redistest.Own())
 	admin := server.Admin(t)
 	rules := []any{"ACL", "SETUSER", "some", "on", ">secret", "~*", "+@all", "-dump", "-watch", "-info"}
-	if server.Binary().AtLeast(6, 2) { // before, users have all channels
+	if server.Binary().AtLeast(6, 2) { // before Redis 6.2, users have all channels
 		rules = append(rules, "&*")
 	}
 	redistest.Must(t, admin.Do(t.Context(), rules...).Err())

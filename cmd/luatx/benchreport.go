@@ -10,10 +10,10 @@ import (
 	"github.com/luatx/luatx/internal/test/measure/ways"
 )
 
-// benchResult is what luatx bench found, and its JSON.
+// benchResult is the result of luatx bench, and its JSON.
 type benchResult struct {
 	Figures map[string]float64 `json:"figures"`  // ratios of medians of rounds, such as commit_c64_vs_three_step
-	LeftOut map[string]string  `json:"left_out"` // the ways that the server refused, and its reasons
+	LeftOut map[string]string  `json:"left_out"` // the ways that the server rejected, with the reasons
 	Cells   []measure.Table    `json:"cells"`    // every sample
 }
 
@@ -27,7 +27,7 @@ func (r *benchResult) add(callers int, table measure.Table) {
 		{"server_cpu_c%d_vs_three_step", ways.Luatx, ways.ThreeStep, measure.ServerCPUs},
 		{"server_cpu_c%d_unbatched_vs_handwritten", ways.Unbatched, ways.Handwritten, measure.ServerCPUs},
 	} {
-		if ratio, err := table.Ratio(f.way, f.base, f.metric); err == nil && ratio.Median > 0 { // else it was not measured
+		if ratio, err := table.Ratio(f.way, f.base, f.metric); err == nil && ratio.Median > 0 { // otherwise it was not measured
 			r.Figures[fmt.Sprintf(f.name, callers)] = ratio.Median
 		}
 	}
@@ -44,7 +44,7 @@ func (r *benchResult) write(out io.Writer, asJSON bool) error {
 			return err
 		}
 	}
-	fmt.Fprintln(out, "\n×: to the three-step way, the median of the ratios within each round (lowest–highest). CPU is a transaction's.")
+	fmt.Fprintln(out, "\n×: to the pipeline mode, the median of the ratios within each round (lowest–highest). CPU is a transaction's.")
 	return nil
 }
 
@@ -69,7 +69,7 @@ func writeBenchTable(out io.Writer, table measure.Table) error {
 	return tabs.Flush()
 }
 
-// median is that of a way that the table has.
+// median returns the median of a way in the table.
 func median(table measure.Table, way string, metric measure.Metric) float64 {
 	spread, _ := table.Value(way, metric)
 	return spread.Median

@@ -13,7 +13,7 @@ import (
 	"github.com/luatx/luatx/outbox"
 )
 
-// block enqueues events of an ordering key and parks the first one.
+// block enqueues events with an ordering key and parks the first one.
 func (s site) block(client redis.UniversalClient, aggregate, key string, ids ...string) {
 	s.t.Helper()
 	tr := s.service(client)

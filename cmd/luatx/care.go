@@ -39,7 +39,7 @@ var tailVerb = verb{
 		limit := flags.Int("limit", 0, "end after so many events (default never)")
 		return func(ctx context.Context, s *session, _ []string) error {
 			if *every <= 0 {
-				return usageError{errors.New("--every: use more than 0")}
+				return usageError{errors.New("--every is not positive; use more than 0")}
 			}
 			n := 0
 			for e, err := range s.operator.Tail(ctx, *every) {
@@ -71,14 +71,14 @@ must be Config.Retention of the service: repair removes older ids from the inbox
 	flags: func(*flag.FlagSet) action {
 		return func(ctx context.Context, s *session, _ []string) error {
 			if s.retention <= 0 {
-				return usageError{errors.New("--retention is missing: name Config.Retention of the service, because older ids are stale")}
+				return usageError{errors.New("--retention is missing; use Config.Retention of the service, because older ids count as stale")}
 			}
 			return s.repair(ctx)
 		}
 	},
 }
 
-// repairChunk is how many shards are looked at between two looks at the progress.
+// repairChunk is the number of shards between two updates of the progress.
 const repairChunk = 32
 
 func (s *session) repair(ctx context.Context) error {
@@ -139,7 +139,7 @@ layout). Each finding has a remedy. With --acl it prints a minimal ACL line of a
 
 func (s *session) doctor(ctx context.Context, role admin.Role, acl bool) error {
 	if !slices.Contains(admin.Roles(), role) {
-		return usageError{fmt.Errorf("--role: no role is called %q: use one of %v", role, admin.Roles())}
+		return usageError{fmt.Errorf("--role: the role %q does not exist; use one of %v", role, admin.Roles())}
 	}
 	if acl {
 		line, err := s.operator.ACL(ctx, role)

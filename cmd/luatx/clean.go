@@ -8,13 +8,13 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// scanCount is how many keys a SCAN looks at, cleanPasses how often all of them are looked through at most.
+// scanCount is the COUNT of a SCAN. cleanPasses is the maximum number of passes over all keys.
 const (
 	scanCount   = 1000
 	cleanPasses = 5
 )
 
-// clean takes away every key that matches a pattern of SCAN, and nothing else.
+// clean deletes every key that matches a pattern of SCAN, and nothing else.
 func clean(ctx context.Context, client redis.UniversalClient, pattern string) error {
 	for range cleanPasses {
 		var gone atomic.Int64
@@ -24,16 +24,16 @@ func clean(ctx context.Context, client redis.UniversalClient, pattern string) er
 			return err
 		})
 		if err != nil {
-			return fmt.Errorf("take away the keys %s: %w", pattern, err)
+			return fmt.Errorf("delete the keys %s: %w", pattern, err)
 		}
 		if gone.Load() == 0 {
 			return nil
 		}
 	}
-	return fmt.Errorf("keys %s keep coming", pattern)
+	return fmt.Errorf("delete keys %s: new ones appear repeatedly", pattern)
 }
 
-// cleanNode looks through one master and returns how many keys it took away.
+// cleanNode scans one master and returns the number of keys that it deleted.
 func cleanNode(ctx context.Context, node redis.Cmdable, pattern string) (gone int64, err error) {
 	var cursor uint64
 	for {
@@ -43,7 +43,7 @@ func cleanNode(ctx context.Context, node redis.Cmdable, pattern string) (gone in
 		}
 		if len(keys) > 0 {
 			pipe := node.Pipeline()
-			for _, key := range keys { // one each: on a cluster they are of many slots
+			for _, key := range keys { // one command for each, because on a cluster the keys are in many slots
 				pipe.Unlink(ctx, key)
 			}
 			if _, err := pipe.Exec(ctx); err != nil {

@@ -42,24 +42,24 @@ text in which {name} stands for an attribute of the message. Without a flag the 
 	},
 }
 
-// comparer is what identifies a message in either mode.
+// comparer holds the parts that identify a message in either mode.
 type comparer struct {
 	handler, scope, mark, aggregate, source, id string
 	limit                                       int64
 }
 
-// names are those of one message.
+// names holds the names of one message.
 type names struct {
 	entry, key, aggregate string
 	id                    luatx.MessageID
 }
 
-// inbox is what the scripted mode tells messages apart by.
+// inbox returns the text by which scripted mode distinguishes messages.
 func (n names) inbox() string { return fmt.Sprintf("%q %q %q", n.aggregate, n.id.Source, n.id.ID) }
 
 var placeholder = regexp.MustCompile(`\{[a-z0-9]+\}`)
 
-// expand puts the attributes of a message into a text.
+// expand replaces the placeholders in a text by the attributes of a message.
 func expand(text string, attrs message.Attributes) string {
 	return placeholder.ReplaceAllStringFunc(text, func(name string) string {
 		value, ok := attrs[name[1:len(name)-1]]
@@ -70,7 +70,7 @@ func expand(text string, attrs message.Attributes) string {
 	})
 }
 
-// name names a message of a stream in both modes.
+// name returns the names of a message of a stream in both modes.
 func (c comparer) name(key string, entry redis.XMessage) (names, error) {
 	msg, err := stream.Unmarshal(entry.ID, entry.Values)
 	if err != nil {
@@ -114,7 +114,7 @@ type comparison struct {
 func (s *session) compare(ctx context.Context, c comparer, streams []string) error {
 	switch {
 	case (c.handler == "") == (c.scope == ""):
-		return usageError{errors.New("say --handler, or --scope")}
+		return usageError{errors.New("--handler and --scope are missing; use one of them")}
 	case c.limit < 1:
 		return usageError{fmt.Errorf("--limit is %d: use at least 1", c.limit)}
 	}
@@ -139,12 +139,12 @@ func (s *session) compare(ctx context.Context, c comparer, streams []string) err
 		}
 	}
 	if amiss {
-		return reportedError{errors.New("the modes identify messages differently")}
+		return reportedError{errors.New("the two modes identify some messages differently")}
 	}
 	return nil
 }
 
-// comparePage is how many entries are read at a time.
+// comparePage is the number of entries per read.
 const comparePage = 500
 
 func (s *session) compareStream(ctx context.Context, c comparer, r *comparison) error {
@@ -193,7 +193,7 @@ func (s *session) compareEntry(ctx context.Context, c comparer, entry redis.XMes
 	return nil
 }
 
-// identify notes a message that only one of the modes takes for one that was there before.
+// identify records a message that is a duplicate in only one of the modes.
 func (r *comparison) identify(n names) {
 	byKey, sameKey := r.byKey[n.key]
 	byInbox, sameInbox := r.byInbox[n.inbox()]

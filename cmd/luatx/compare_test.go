@@ -66,7 +66,7 @@ func TestKeysCompareCountsMarksOfEitherModeAndDifferingIdentities(t *testing.T) 
 
 		s.has(compare(statusInexact, "--mark", "{payment}"), "share the mark \"p-b\" of the pipeline mode", `"b" "/shop" "5"`)
 		s.has(compare(statusInexact, append(marks, "--id", "{payment}", "--source", "")...), `are one message for the inbox, "b" "" "p-b"`)
-		feed("5", "c") // an id for two aggregates: one mark, two messages
+		feed("5", "c") // one id for two aggregates: one mark, two messages
 		s.has(compare(statusInexact, marks...), in+" 7 2 1 2 2 0 1", `"b" "/shop" "5"`, `"c" "/shop" "5"`)
 		client.XAdd(ctx, &redis.XAddArgs{Stream: in, Values: []string{"ce_specversion", "9.0"}})
 		s.has(compare(statusInexact, marks...), in+" 8 2 1 2 2 1 1")
@@ -77,7 +77,7 @@ func TestKeysCompareCountsMarksOfEitherModeAndDifferingIdentities(t *testing.T) 
 			t.Errorf("%v: %s", err, out)
 		}
 		s.has(s.run(statusUsage, "", "keys", "compare", "--handler", "pay"), "name one stream or more")
-		s.has(s.run(statusUsage, "", "keys", "compare", in), "--handler, or --scope")
+		s.has(s.run(statusUsage, "", "keys", "compare", in), "--handler and --scope are missing")
 		s.has(compare(statusUsage, "--limit", "0"), "--limit is 0")
 	})
 }

@@ -14,7 +14,7 @@ var completionVerb = verb{
 or luatx completion fish | source.`,
 }
 
-// The verb's action lists the verbs, so that it cannot stand in their table.
+// completionFlags is not in the table of verbs, because its action lists them.
 func completionFlags(*flag.FlagSet) action {
 	return func(_ context.Context, s *session, shells []string) error {
 		switch shells[0] {
@@ -26,13 +26,13 @@ func completionFlags(*flag.FlagSet) action {
 		case "fish":
 			completeFish(s.std.out)
 		default:
-			return usageError{fmt.Errorf("no completion for %q: name bash, zsh or fish", shells[0])}
+			return usageError{fmt.Errorf("completion for %q: unknown shell; use bash, zsh or fish", shells[0])}
 		}
 		return nil
 	}
 }
 
-// candidates are the words that may follow others: the commands, their second words, their flags.
+// candidates returns the words that may follow others: the commands, their second words and their flags.
 func candidates() (order []string, next map[string][]string) {
 	next = map[string][]string{}
 	add := func(before, word string) {
@@ -69,7 +69,7 @@ func completeBash(out io.Writer) {
 			fmt.Fprintf(out, "\t'') words=%q ;;\n", strings.Join(next[""], " "))
 		}
 	}
-	// Longer names first: the flags of "parked list" stand behind "parked".
+	// Longer names come first, because the flags of "parked list" must not be completed after "parked".
 	for _, exact := range []bool{true, false} {
 		for _, before := range order {
 			switch {

@@ -9,7 +9,7 @@ import (
 	"strings"
 )
 
-// confirmation is what the help of every command that changes something says of it.
+// confirmation is the part about confirmation in the help of every command that changes something.
 const confirmation = `The command shows what it would do, and changes nothing. On a terminal it asks whether to do it; elsewhere it needs --yes.
 With --dry-run it does not ask.`
 
@@ -32,21 +32,22 @@ func (v verb) perform(ctx context.Context, s *session, do action, args []string)
 		return err
 	}
 	if !yes {
-		return usageError{fmt.Errorf("nothing was changed: with --yes it would %s", s.planned)}
+		return usageError{fmt.Errorf("nothing was changed; with --yes it would %s", s.planned)}
 	}
 	s.preview = false
 	s.out.section("")
 	return do(ctx, s, args)
 }
 
-// plan notes what a preview would change: how many things, and the sentence that names them. Without any, nothing is asked.
+// plan records the changes of a preview: their number, and the sentence that describes them. If there are none, nothing is
+// confirmed.
 func (s *session) plan(n int, format string, args ...any) {
 	if s.shown = n; n > 0 {
 		s.planned = fmt.Sprintf(format, args...)
 	}
 }
 
-// counted is a number of things: 1 event, 2 events.
+// counted formats a number of things: 1 event, 2 events.
 func counted(n int, thing string) string {
 	if n == 1 {
 		return "1 " + thing
@@ -54,7 +55,8 @@ func counted(n int, thing string) string {
 	return fmt.Sprintf("%d %ss", n, thing)
 }
 
-// limit is the most things that may be changed: no more than the operator has seen and confirmed. 0: any number.
+// limit returns the maximum number of changes, which never exceeds the number that the operator has confirmed. 0 means any
+// number.
 func (s *session) limit(most int) int {
 	if s.shown > 0 && (most == 0 || s.shown < most) {
 		return s.shown
@@ -62,15 +64,15 @@ func (s *session) limit(most int) int {
 	return most
 }
 
-// confirmed asks a person at a terminal whether the plan is meant. Without a terminal it returns false.
+// confirmed asks the user at a terminal to confirm the plan. Without a terminal it returns false.
 func (s *session) confirmed(ctx context.Context) (bool, error) {
 	if !isTerminal(s.std.in) || !isTerminal(s.std.err) {
 		return false, nil
 	}
 	fmt.Fprintf(s.std.err, "%s%s? Type yes: ", strings.ToUpper(s.planned[:1]), plain(s.planned[1:]))
 	answer := make(chan string, 1)
-	go func() { // a terminal cannot be made to stop; an interrupt ends the program
-		line, _ := bufio.NewReader(s.std.in).ReadString('\n') // the end of the input is no yes
+	go func() { // reading a terminal cannot be cancelled; an interrupt ends the program
+		line, _ := bufio.NewReader(s.std.in).ReadString('\n') // the end of the input does not confirm
 		answer <- strings.TrimSpace(line)
 	}()
 	select {
@@ -81,7 +83,8 @@ func (s *session) confirmed(ctx context.Context) (bool, error) {
 	}
 }
 
-// isTerminal reports whether one of the standard files is a terminal. It takes /dev/null for one, too, which nobody reads or answers.
+// isTerminal reports whether one of the standard files is a terminal. It also returns true for /dev/null, from which no
+// answer comes.
 func isTerminal(file any) bool {
 	f, ok := file.(*os.File)
 	if !ok {

@@ -15,14 +15,14 @@ import (
 )
 
 const (
-	// busyTimeout bounds how long a victim that works is waited for to begin with an invoice: a worker that does
-	// nothing has nothing to lose.
+	// busyTimeout is how long to wait until the victim starts to handle an invoice, because killing an idle worker has no
+	// effect.
 	busyTimeout = 250 * time.Millisecond
 	// endTimeout is how long workers may take to end by themselves.
 	endTimeout = 3 * stopTimeout
 )
 
-// crew is the worker processes of a run.
+// crew holds the worker processes of a run.
 type crew struct {
 	program string
 	config  []byte // of all workers
@@ -39,13 +39,13 @@ type crew struct {
 type member struct {
 	cmd     *exec.Cmd
 	stdin   io.WriteCloser
-	ready   chan struct{} // closed when it reads
+	ready   chan struct{} // closed when the worker reads
 	busy    chan struct{} // holds a token when it has begun with an invoice
 	done    chan struct{} // closed when it has ended
 	leaving atomic.Bool   // it was killed, or asked to stop
 }
 
-// startCrew starts the workers. Their log is shown where a run fails.
+// startCrew starts the workers. Their log is shown if a run fails.
 func startCrew(workers int, config workerConfig, log *os.File) (*crew, error) {
 	program, err := os.Executable()
 	if err != nil {
@@ -81,12 +81,12 @@ func (c *crew) start() (*member, error) {
 	m := &member{cmd: cmd, stdin: stdin, ready: make(chan struct{}), busy: make(chan struct{}, 1), done: make(chan struct{})}
 	go c.watch(m, stdout)
 	if _, err := stdin.Write(c.config); err != nil {
-		return nil, errors.Join(fmt.Errorf("tell a worker what to do: %w", err), m.end(0))
+		return nil, errors.Join(fmt.Errorf("configure a worker: %w", err), m.end(0))
 	}
 	return m, nil
 }
 
-// watch reads what a worker says until it ends.
+// watch reads the notes of a worker until it ends.
 func (c *crew) watch(m *member, stdout io.Reader) {
 	defer close(m.done)
 	lines := bufio.NewScanner(stdout)
@@ -108,11 +108,11 @@ func (c *crew) watch(m *member, stdout io.Reader) {
 			c.record(time.Duration(n.TookMicros) * time.Microsecond)
 		}
 	}
-	_ = m.cmd.Wait() // its state says the same
+	_ = m.cmd.Wait() // the state has the same information
 	if !m.leaving.Load() {
 		select {
-		case c.failed <- fmt.Errorf("a worker ended by itself: %s", m.cmd.ProcessState):
-		default: // one is enough
+		case c.failed <- fmt.Errorf("a worker ended unexpectedly: %s", m.cmd.ProcessState):
+		default: // one error is enough
 		}
 	}
 }
@@ -140,7 +140,7 @@ func (c *crew) isReady(i int) bool {
 	return true
 }
 
-// kill ends a worker as a crash would, in the middle of an invoice if there is one, and starts it again.
+// kill kills a worker, if possible while it handles an invoice, and starts it again.
 func (c *crew) kill(ctx context.Context, i int) error {
 	victim := c.members[i]
 	if err := victim.awaitBusy(ctx); err != nil {
@@ -156,7 +156,7 @@ func (c *crew) kill(ctx context.Context, i int) error {
 	return err
 }
 
-// stop tells all workers to end, and kills those that have not after the grace.
+// stop tells all workers to end, and kills those that still run after the grace.
 func (c *crew) stop(grace time.Duration) error {
 	errs := make([]error, len(c.members))
 	var wg sync.WaitGroup
@@ -169,7 +169,7 @@ func (c *crew) stop(grace time.Duration) error {
 	return errors.Join(errs...)
 }
 
-// awaitBusy waits until the worker begins with an invoice.
+// awaitBusy waits until the worker starts to handle an invoice.
 func (m *member) awaitBusy(ctx context.Context) error {
 	select {
 	case <-m.ready:
@@ -179,7 +179,7 @@ func (m *member) awaitBusy(ctx context.Context) error {
 		return ctx.Err()
 	}
 	select {
-	case <-m.busy: // a while ago
+	case <-m.busy: // from an earlier invoice
 	default:
 	}
 	timer := time.NewTimer(busyTimeout)
@@ -194,11 +194,11 @@ func (m *member) awaitBusy(ctx context.Context) error {
 	return nil
 }
 
-// end tells the worker to stop, kills it when it has not after the grace, and waits.
+// end tells the worker to stop, kills it after the grace, and waits until it has ended.
 func (m *member) end(grace time.Duration) error {
 	m.leaving.Store(true)
 	if grace > 0 {
-		_ = m.stdin.Close() // where that fails, the worker has ended
+		_ = m.stdin.Close() // fails only if the worker has ended
 		timer := time.NewTimer(grace)
 		defer timer.Stop()
 		select {

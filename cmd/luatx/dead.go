@@ -126,7 +126,7 @@ func deadActFlags(flags *flag.FlagSet, o *admin.DeadLetterOptions, act deadAct, 
 	return func(ctx context.Context, s *session, args []string) error {
 		c.IDs = args[1:]
 		if c.filter().String() == "all" && !c.all {
-			return usageError{errors.New("name ids or a filter; --all means all dead letters of the stream")}
+			return usageError{errors.New("ids and filters are missing; use --all for all dead letters of the stream")}
 		}
 		opts := *o
 		opts.DryRun, opts.Limit = s.preview, s.limit(o.Limit)
@@ -166,7 +166,7 @@ func (s *session) deadAct(ctx context.Context, d *admin.DeadLetters, f admin.Dea
 		return fmt.Errorf("stopped by the canary: of the first %d, %d were handled, %d are dead letters again, and %d are still being tried",
 			r.Canary.Handled+r.Canary.DeadAgain+r.Canary.Trying, r.Canary.Handled, r.Canary.DeadAgain, r.Canary.Trying)
 	case r.Done < max(r.Matched, len(f.IDs)):
-		return fmt.Errorf("%d of %d were %s: the others are no dead letters any more, or came from streams of other slots", r.Done, max(r.Matched, len(f.IDs)), done)
+		return fmt.Errorf("%d of %d were %s; the others are no longer dead letters, or are not from a stream of this slot", r.Done, max(r.Matched, len(f.IDs)), done)
 	}
 	return nil
 }

@@ -13,13 +13,13 @@ import (
 )
 
 var demoVerb = verb{
-	name: "demo", needs: ownServer, short: "sell a shop's orders while workers die and replies are lost; the three-step way and luatx side by side",
+	name: "demo", needs: ownServer, short: "sell a shop's orders while workers die and replies are lost; the pipeline mode and luatx side by side",
 	long: `luatx demo sells the orders of a shop. Each message is an invoice: a handler books it on its customer
 and returns an event a line; the events travel to the products, where a second handler takes the quantity off the
 stock. Worker processes are killed while they work, and replies of Redis are lost on the way. In the end money and
 stock are read back and compared with what the orders say.
 
-The pipeline mode is the three-step way: SET NX for the inbox, MULTI … EXEC for the writes, XACK at the end. The
+The pipeline mode uses SET NX for the inbox, MULTI … EXEC for the writes, XACK at the end. The
 scripted mode is luatx: all of that in one script. The handlers are the same.
 
 p50 and p99 are from the receipt of an invoice by a worker to its acknowledgement. The embedded server runs Lua in Go
@@ -28,7 +28,7 @@ and slowly; speeds are worth comparing on a real one:
     luatx demo --redis localhost:6379
 
 There, the keys of the demo begin with a namespace of their own, and are taken away at the end.`,
-	one: `if the books of the scripted mode are not exact, or a run does not come to its end`,
+	one: `if the result of scripted mode is not exact, or a run does not come to its end`,
 	flags: func(flags *flag.FlagSet) action {
 		var options shop.Options
 		options.Register(flags)
@@ -42,9 +42,9 @@ There, the keys of the demo begin with a namespace of their own, and are taken a
 }
 
 // errInexact sets the exit status and is not printed, because the table shows the difference.
-var errInexact = reportedError{errors.New("the books of the scripted mode are not exact")}
+var errInexact = reportedError{errors.New("the result of scripted mode is not exact")}
 
-// show runs the modes and prints what came of them.
+// show runs the modes and prints the results.
 func show(ctx context.Context, options shop.Options, std standard) error {
 	orders, err := readOrders(options, std)
 	if err != nil {
@@ -56,8 +56,8 @@ func show(ctx context.Context, options shop.Options, std standard) error {
 	}
 	defer stop()
 	client := target.connect()
-	defer func() { _ = client.Close() }() // at the end of its use
-	// Of the server of our own it is known what it lacks.
+	defer func() { _ = client.Close() }() // the client is not used again
+	// The limitations of the embedded server are known.
 	if options.Redis != "" {
 		transactor, err := luatx.New(client, newLayout(newNamespace()).config())
 		if err == nil {
@@ -115,7 +115,7 @@ func readOrders(options shop.Options, std standard) ([]shop.Order, error) {
 	return orders, err
 }
 
-// serverOf is the server that the flag names, or one that it starts.
+// serverOf returns the server that the flag names, or an embedded one that it starts.
 func serverOf(ctx context.Context, text string) (s server, stop func(), err error) {
 	if text == "" {
 		return embed()
@@ -124,7 +124,7 @@ func serverOf(ctx context.Context, text string) (s server, stop func(), err erro
 	return s, func() {}, err
 }
 
-// runMode runs a job, and shows on standard error how it goes.
+// runMode runs a job and shows its progress on standard error.
 func runMode(ctx context.Context, j job, std standard) (shop.Result, error) {
 	terminal, colour := style(std.err)
 	j.progress = shop.NewProgress(std.err, terminal, colour, string(j.mode), len(j.orders))
@@ -143,7 +143,7 @@ func runMode(ctx context.Context, j job, std standard) (shop.Result, error) {
 	return out.Result, err
 }
 
-// style says whether a writer is a terminal, and whether it should be given colours.
+// style reports whether a writer is a terminal, and whether it should get colors.
 func style(out io.Writer) (terminal, colour bool) {
 	terminal = isTerminal(out) && os.Getenv("TERM") != "dumb"
 	return terminal, terminal && os.Getenv("NO_COLOR") == ""

@@ -18,7 +18,7 @@ import (
 	"github.com/luatx/luatx/internal/test/redistest"
 )
 
-func TestThreeStepWayLosesWorkUnderFireAndScriptDoesNot(t *testing.T) {
+func TestPipelineModeLosesWorkUnderFireAndScriptedModeDoesNot(t *testing.T) {
 	t.Parallel()
 	report, stderr := demo(t)
 	orders := shop.BuiltIn(1)
@@ -196,7 +196,7 @@ func TestDemoOnRealOrdersEverywhere(t *testing.T) {
 		"server":   redistest.Single(t, redistest.Own()).Addr(),
 		"Cluster":  redistest.Cluster(t).Addrs()[0],
 	} {
-		t.Run(where, func(t *testing.T) { // one after the other: each takes the whole machine
+		t.Run(where, func(t *testing.T) { // not parallel, because each needs the whole machine
 			start := time.Now()
 			report, _ := demo(t, "--orders", name, "--redis", addr)
 			wantExact(t, report.Scripted, orders, kills)

@@ -15,8 +15,8 @@ const (
 	cliEnd   = "<!-- the help of the commands ends -->\n"
 )
 
-// TestDocs holds docs/cli.md against the help that the commands print; LUATX_UPDATE=1 writes it.
-func TestDocs(t *testing.T) {
+// TestCLIPageMatchesTheHelpOfTheCommands updates docs/cli.md with LUATX_UPDATE=1.
+func TestCLIPageMatchesTheHelpOfTheCommands(t *testing.T) {
 	t.Parallel()
 	text, err := os.ReadFile(cliDocs)
 	redistest.Must(t, err)
@@ -46,6 +46,6 @@ func TestDocs(t *testing.T) {
 		return
 	}
 	if all.String() != string(text) {
-		t.Errorf("%s is not what the commands print: LUATX_UPDATE=1 go test ./cmd/luatx -run TestDocs", cliDocs)
+		t.Errorf("%s is not what the commands print: LUATX_UPDATE=1 go test ./cmd/luatx -run TestCLIPageMatchesTheHelpOfTheCommands", cliDocs)
 	}
 }

@@ -42,7 +42,7 @@ command shows them only with --body, and the audit records that.`,
 	changeVerb(outbox.ActDiscard, outbox.Pending, "remove pending, waiting or parked events for good"),
 }
 
-// stateFlag is the state of the events that are meant.
+// stateFlag defines the flag for the state of the events.
 func stateFlag(flags *flag.FlagSet, usual outbox.State) *outbox.State {
 	state := usual
 	flags.Func("state", fmt.Sprintf("`state` of the events (default %s)", usual), func(text string) error {
@@ -73,14 +73,14 @@ func (s *session) eventsList(ctx context.Context, state outbox.State, f outbox.F
 	return nil
 }
 
-// eventOf prints an event in whatever state it is.
+// eventOf prints an event in any state.
 func (p *printer) eventOf(e outbox.Event) {
 	row := acts.NewEvent(e)
 	p.row(row, "SLOT ID STATE AT ATTEMPTS KEY BEHIND DESTINATION TYPE CLASS ERROR", row.Slot, row.ID, acts.StateOf(e), when(row.At), row.Attempts,
 		cmp.Or(row.Key, "-"), cmp.Or(row.Behind, "-"), cmp.Or(row.Destination, "-"), cmp.Or(row.Type, "-"), cmp.Or(row.Class, "-"), cut(row.Error))
 }
 
-// changeVerb is the command of an act.
+// changeVerb returns the command of an operation on events.
 func changeVerb(act outbox.Act, usual outbox.State, short string) verb {
 	return verb{
 		name: "events " + string(act), args: "[id…]", changes: true, acts: true, reasoned: true, short: short,
@@ -105,7 +105,7 @@ an id is in several slots, --slot chooses. An event that a relay has leased stay
 	}
 }
 
-// changing is what a command changes.
+// changing is the change of a command.
 type changing struct {
 	change outbox.Change
 	state  *outbox.State
@@ -119,10 +119,10 @@ func (c *changing) run(ctx context.Context, s *session, ids []string) error {
 	c.change.Reason = s.reason
 	if c.change.Act == outbox.ActReschedule {
 		if (c.after == 0) == c.change.At.IsZero() {
-			return usageError{errors.New("name the time: --at or --in, one of them")}
+			return usageError{errors.New("--at and --in: set exactly one of them")}
 		}
 		if c.after != 0 {
-			c.change.At, c.after = time.Now().Add(c.after), 0 // the time that the preview shows
+			c.change.At, c.after = time.Now().Add(c.after), 0 // the same time as in the preview
 		}
 	}
 	if err := c.change.Validate(); err != nil {
@@ -132,12 +132,12 @@ func (c *changing) run(ctx context.Context, s *session, ids []string) error {
 		return c.byID(ctx, s, ids)
 	}
 	if c.filter.String() == "all" && !c.all {
-		return usageError{errors.New("name ids or a filter; --all means all events of the state")}
+		return usageError{errors.New("ids and filters are missing; use --all for all events of the state")}
 	}
 	return c.byFilter(ctx, s)
 }
 
-// does says what the act does to a number of events.
+// does describes the change of a number of events.
 func (c *changing) does(n int) string {
 	events := counted(n, "event")
 	switch c.change.Act {
@@ -152,7 +152,7 @@ func (c *changing) does(n int) string {
 	}
 }
 
-// byID changes the events of ids, in whatever state they are.
+// byID changes the events with the given ids, in any state.
 func (c *changing) byID(ctx context.Context, s *session, ids []string) error {
 	bySlot, matched := map[int][]string{}, 0
 	var missing []string
@@ -176,7 +176,7 @@ func (c *changing) byID(ctx context.Context, s *session, ids []string) error {
 		case len(slots) == 0:
 			missing = append(missing, id)
 		case len(slots) > 1 && len(c.filter.Slots) == 0:
-			return usageError{fmt.Errorf("the id %q is in the slots %v: choose slots with --slot, once or more", id, slots)}
+			return usageError{fmt.Errorf("the id %q is in the slots %v; choose slots with --slot, once or more", id, slots)}
 		}
 	}
 	if s.preview {
@@ -199,12 +199,12 @@ func (c *changing) byID(ctx context.Context, s *session, ids []string) error {
 	return absent(missing)
 }
 
-// absent is the error about ids that no shard knows.
+// absent returns the error for ids that no shard has.
 func absent(ids []string) error {
 	if len(ids) == 0 {
 		return nil
 	}
-	return fmt.Errorf("no shard knows an event %q", strings.Join(ids, ", "))
+	return fmt.Errorf("no shard has the event %q", strings.Join(ids, ", "))
 }
 
 // byFilter changes the events of a state that match the filter.

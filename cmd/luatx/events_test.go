@@ -54,7 +54,7 @@ func TestEventsWalkThroughEveryState(t *testing.T) {
 		s.has(s.acts(0, "", "events", "retry", "--class", "failed", "--reason", "open again", "--yes"), "1 1 - bank=1")
 		s.has(s.acts(1, "", "events", "retry", "leased", "--reason", "why", "--yes"), "in use")
 		s.has(s.acts(1, "", "events", "retry", "nobody", "--reason", "why", "--yes"), `"nobody"`)
-		s.has(s.acts(2, "", "events", "reschedule", "later", "--reason", "why", "--yes"), "--at or --in")
+		s.has(s.acts(2, "", "events", "reschedule", "later", "--reason", "why", "--yes"), "--at and --in")
 		s.has(s.acts(0, "", "events", "reschedule", "later", "--at", "2100-01-01T00:00:00Z", "--reason", "why", "--yes"), " later done")
 		s.has(s.run(0, "", "events", "list", "--state", "scheduled"), "2100-01-01T00:00:00Z")
 		s.has(s.acts(0, "", "events", "reschedule", "later", "--in", "24h", "--reason", "why", "--dry-run"), " later scheduled ")

@@ -12,12 +12,12 @@ import (
 	"github.com/luatx/luatx/internal/test/respproxy"
 )
 
-// dropShare is how many of the replies to commits are lost on the way.
+// dropShare is the share of replies to commits that are lost.
 const dropShare = 0.01
 
-// faults stand between the workers and the servers: a proxy before each node, which executes every request and now
-// and then cuts the connection in place of the reply. The three-step way commits by EXEC, a script by EVALSHA; both
-// lose the same share.
+// faults are proxies between the workers and the servers. Each proxy executes every request, and sometimes cuts the
+// connection instead of returning the reply. Pipeline mode commits by EXEC, and scripted mode by EVALSHA. Both lose the
+// same share.
 type faults struct {
 	routes  map[string]string
 	proxies []*respproxy.Proxy
@@ -58,7 +58,7 @@ func (f *faults) add(node string, secure *tls.Config, seed uint64) error {
 	f.routes[node] = proxy.Addr()
 	commits := respproxy.Command("EVALSHA", "EXEC")
 	draw := rand.New(rand.NewPCG(seed, 0x64726f70))
-	proxy.On(func(cmd []string) respproxy.Action { // one at a time
+	proxy.On(func(cmd []string) respproxy.Action { // called for one request at a time
 		if !commits(cmd) || draw.Float64() >= dropShare {
 			return respproxy.Pass()
 		}

@@ -16,24 +16,25 @@ import (
 	"github.com/luatx/luatx/stream"
 )
 
-// feedChunk is the most orders that are written at once, feedPause how long is waited for the next to be due.
+// feedChunk is the maximum number of orders that are written at once. feedPause is the pause before the next check for due
+// orders.
 const (
 	feedChunk = 50
 	feedPause = 5 * time.Millisecond
 )
 
-// feeder writes the orders to the streams of their customers' tags, and remembers where. It keeps to the rate, and
-// stops at its limit until that is raised.
+// feeder writes the orders to the streams of their customers' tags, and records their entries. It writes at the given rate,
+// and stops at its limit until the limit is raised.
 type feeder struct {
 	client redis.UniversalClient
 	keys   layout
 	orders []shop.Order
-	rate   int // orders a second; 0: as fast as it can
+	rate   int // orders per second, or 0 for no limit
 
-	limit atomic.Int64 // orders
+	limit atomic.Int64 // number of orders
 
 	mu      sync.Mutex
-	entries map[string][]string // ids, by stream, in their order
+	entries map[string][]string // ids by stream, in order
 	fed     int
 }
 
@@ -41,7 +42,7 @@ func newFeeder(client redis.UniversalClient, keys layout, orders []shop.Order, r
 	return &feeder{client: client, keys: keys, orders: orders, rate: rate, entries: map[string][]string{}}
 }
 
-// run writes all orders, or until ctx ends.
+// run writes all orders, or stops when ctx ends.
 func (f *feeder) run(ctx context.Context) error {
 	start := time.Now()
 	for next := 0; next < len(f.orders); {
@@ -94,7 +95,7 @@ func (f *feeder) write(ctx context.Context, orders []shop.Order) error {
 	return nil
 }
 
-// upTo counts the orders in a stream up to an entry, which is how many a group has been given.
+// upTo returns the number of orders in a stream up to an entry, which is the number that a group has read.
 func (f *feeder) upTo(key string, last string) int {
 	f.mu.Lock()
 	defer f.mu.Unlock()

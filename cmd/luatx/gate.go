@@ -10,8 +10,8 @@ import (
 	"sync/atomic"
 )
 
-// gate is a listener that bounds the connections of each client address, and of all. A connection beyond the bound takes
-// the place of the one that has waited longest for its client: slow clients give way, and requests that run stay.
+// gate is a listener that limits the connections of each client address and the total. A connection beyond the limit
+// replaces the one that has waited longest for its client, so that slow clients give way and running requests stay.
 type gate struct {
 	net.Listener
 
@@ -19,7 +19,7 @@ type gate struct {
 
 	mu    sync.Mutex
 	open  map[*guarded]struct{}
-	clock uint64 // counts moments at which a connection began to wait
+	clock uint64 // counts the times at which a connection began to wait
 }
 
 func newGate(listener net.Listener, most int) *gate {
@@ -66,7 +66,8 @@ func (g *gate) admit(conn net.Conn) (*guarded, bool) {
 	return c, true
 }
 
-// longestWaiting returns the connection that has waited longest for its client, of all or of one client; nil: none waits.
+// longestWaiting returns the connection that has waited longest for its client, among all or those of one client. It
+// returns nil if none waits.
 func (g *gate) longestWaiting(client netip.Addr, ofClient bool) (victim *guarded) {
 	for c := range g.open {
 		if c.running.Load() > 0 || ofClient && c.client != client {
@@ -79,7 +80,8 @@ func (g *gate) longestWaiting(client netip.Addr, ofClient bool) (victim *guarded
 	return victim
 }
 
-// clientOf is the address of a client, or the first of its /64 in IPv6, of which one client has all addresses.
+// clientOf returns the address of a client. For IPv6 it returns the first address of the /64, because one client has all of
+// them.
 func clientOf(conn net.Conn) netip.Addr {
 	remote, err := netip.ParseAddrPort(conn.RemoteAddr().String())
 	if err != nil {
@@ -110,7 +112,7 @@ func (c *guarded) Close() error {
 	return c.Conn.Close()
 }
 
-// Write implements net.Conn. A client that does not read is waited for.
+// Write implements net.Conn. A client that does not read counts as waiting.
 func (c *guarded) Write(p []byte) (int, error) {
 	if c.running.Load() > 0 {
 		defer c.waits()()
@@ -118,13 +120,13 @@ func (c *guarded) Write(p []byte) (int, error) {
 	return c.Conn.Write(p)
 }
 
-// runs marks a request as running until the function that it returns is called.
+// runs marks a request as running until the returned function is called.
 func (c *guarded) runs() (ended func()) {
 	c.running.Add(1)
 	return func() { c.stop() }
 }
 
-// waits marks the running request as waiting for the client until the function that it returns is called.
+// waits marks the running request as waiting for the client until the returned function is called.
 func (c *guarded) waits() (over func()) {
 	c.stop()
 	return func() { c.running.Add(1) }
@@ -143,13 +145,13 @@ type connKey struct{}
 
 // remember is the ConnContext of a server behind a gate.
 func remember(ctx context.Context, conn net.Conn) context.Context {
-	if secured, ok := conn.(interface{ NetConn() net.Conn }); ok { // TLS
+	if secured, ok := conn.(interface{ NetConn() net.Conn }); ok { // with TLS
 		conn = secured.NetConn()
 	}
 	return context.WithValue(ctx, connKey{}, conn)
 }
 
-// watched tells the gate which connections run requests.
+// watched notifies the gate of connections that run requests.
 func watched(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if c, ok := r.Context().Value(connKey{}).(*guarded); ok {

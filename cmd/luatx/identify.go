@@ -15,16 +15,16 @@ import (
 	"github.com/luatx/luatx/admin/httpapi"
 )
 
-// certificate is the third word of a line that names the holder of a client certificate.
+// certificate is the third word of a line that grants access to the holder of a client certificate.
 const certificate = "certificate"
 
-// identities are who may come: by secrets, or by the common names of client certificates.
+// identities are the known users, by secrets or by the common names of client certificates.
 type identities struct {
 	tokens       map[string]httpapi.Identity // by secret
 	certificates map[string]httpapi.Identity
 }
 
-// readIdentities reads files of tokens.
+// readIdentities reads token files.
 func readIdentities(files []string) (identities, error) {
 	all := identities{tokens: map[string]httpapi.Identity{}, certificates: map[string]httpapi.Identity{}}
 	for _, name := range files {
@@ -35,7 +35,7 @@ func readIdentities(files []string) (identities, error) {
 		lines := bufio.NewScanner(file)
 		for n := 1; lines.Scan(); n++ {
 			if err := all.add(lines.Text()); err != nil {
-				_ = file.Close() // it was only read
+				_ = file.Close() // the file was only read
 				return all, fmt.Errorf("--token-file %s: line %d: %w", name, n, err)
 			}
 		}
@@ -46,14 +46,14 @@ func readIdentities(files []string) (identities, error) {
 	return all, nil
 }
 
-// add reads a line of a token file, which may say nothing.
+// add parses a line of a token file, which may be empty.
 func (all *identities) add(line string) error {
 	words := strings.Fields(line)
 	switch {
 	case len(words) == 0 || strings.HasPrefix(words[0], "#"):
 		return nil
 	case len(words) != 3:
-		return fmt.Errorf("it has %d words: use NAME ACCESS SECRET", len(words))
+		return fmt.Errorf("the line has %d words; use NAME ACCESS SECRET", len(words))
 	}
 	access, payloads := strings.CutSuffix(words[1], "+payloads")
 	may, err := parseAccess(access)
@@ -63,36 +63,37 @@ func (all *identities) add(line string) error {
 	who := httpapi.Identity{Name: words[0], May: may, Payloads: payloads}
 	if words[2] != certificate {
 		if owner, taken := all.tokens[words[2]]; taken {
-			return fmt.Errorf("the secret of %q is also that of %q: use a secret of its own for each", who.Name, owner.Name)
+			return fmt.Errorf("%q and %q have the same secret; use different secrets", who.Name, owner.Name)
 		}
 		all.tokens[words[2]] = who
 		return nil
 	}
 	if _, taken := all.certificates[who.Name]; taken {
-		return fmt.Errorf("the certificate of %q has a line already", who.Name)
+		return fmt.Errorf("the certificate of %q occurs twice; remove one line", who.Name)
 	}
 	all.certificates[who.Name] = who
 	return nil
 }
 
-// parseAccess reads view, retry or purge.
+// parseAccess parses view, retry or purge.
 func parseAccess(text string) (httpapi.Access, error) {
 	for _, a := range []httpapi.Access{httpapi.MayView, httpapi.MayRetry, httpapi.MayPurge} {
 		if text == a.String() {
 			return a, nil
 		}
 	}
-	return 0, fmt.Errorf("no access is called %q: use view, retry or purge", text)
+	return 0, fmt.Errorf("the access %q does not exist; use view, retry or purge", text)
 }
 
-// errNoCertificate refuses clients without a certificate of --client-ca.
-var errNoCertificate = errors.New("the client shows no certificate of --client-ca")
+// errNoCertificate is the error for clients without a certificate of --client-ca.
+var errNoCertificate = errors.New("the client has no certificate of --client-ca")
 
-// authorizer identifies requests. If certified, each needs a client certificate that was verified.
+// authorizer returns a function that identifies the user of a request. If certified is set, each request needs a verified
+// client certificate.
 func (all identities) authorizer(certified bool) (func(*http.Request) (httpapi.Identity, error), error) {
 	byToken := func(*http.Request) (httpapi.Identity, error) { return httpapi.Identity{}, httpapi.ErrUnknown }
 	if len(all.certificates) > 0 && !certified {
-		return nil, errors.New("--token-file: a line names a certificate: say --client-ca too")
+		return nil, errors.New("--token-file has a certificate; set --client-ca too")
 	}
 	if len(all.tokens) > 0 || len(all.certificates) == 0 {
 		var err error
@@ -113,13 +114,13 @@ func (all identities) authorizer(certified bool) (func(*http.Request) (httpapi.I
 	}, nil
 }
 
-// tlsConfig is nil without --tls-cert.
+// tlsConfig returns nil without --tls-cert.
 func (o serveOptions) tlsConfig() (*tls.Config, error) {
 	switch {
 	case o.cert == "" && o.key == "" && o.clientCA == "":
 		return nil, nil //nolint:nilnil // it serves without TLS
 	case o.cert == "" || o.key == "":
-		return nil, errors.New("--tls-cert and --tls-key: say both; --client-ca needs them")
+		return nil, errors.New("--tls-cert or --tls-key is missing; set both, --client-ca needs them")
 	}
 	pair := &keyPair{cert: o.cert, key: o.key}
 	if _, err := pair.current(nil); err != nil {
@@ -131,15 +132,15 @@ func (o serveOptions) tlsConfig() (*tls.Config, error) {
 		if err != nil {
 			return nil, fmt.Errorf("--client-ca: %w", err)
 		}
-		cfg.ClientCAs, cfg.ClientAuth = x509.NewCertPool(), tls.VerifyClientCertIfGiven // probes have none
+		cfg.ClientCAs, cfg.ClientAuth = x509.NewCertPool(), tls.VerifyClientCertIfGiven // probes have no certificate
 		if !cfg.ClientCAs.AppendCertsFromPEM(text) {
-			return nil, fmt.Errorf("--client-ca %s: it holds no certificate in PEM", o.clientCA)
+			return nil, fmt.Errorf("--client-ca %s: the file has no PEM certificate", o.clientCA)
 		}
 	}
 	return cfg, nil
 }
 
-// keyPair is a certificate and its key, read again when the file of the certificate changes.
+// keyPair is a certificate and its key, which are read again when the certificate's file changes.
 type keyPair struct {
 	cert, key string
 
@@ -148,7 +149,7 @@ type keyPair struct {
 	from   time.Time // of the certificate's file
 }
 
-// current implements tls.Config.GetCertificate. If new files cannot be read, the old certificate stays.
+// current implements tls.Config.GetCertificate. If new files cannot be read, it returns the old certificate.
 func (p *keyPair) current(*tls.ClientHelloInfo) (*tls.Certificate, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

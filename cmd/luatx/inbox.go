@@ -34,10 +34,10 @@ deliver it. What the message did stays done, and is done twice then. Forget no m
 	},
 }
 
-// messageName is what names a message beside its id.
+// messageName identifies a message in addition to its id.
 type messageName struct {
 	aggregate, scope, handler string
-	source                    *string // nil: it was not said
+	source                    *string // nil if not given
 }
 
 func messageFlags(flags *flag.FlagSet) *messageName {
@@ -52,11 +52,11 @@ func messageFlags(flags *flag.FlagSet) *messageName {
 func (m messageName) id(namespace, id string) (luatx.MessageID, error) {
 	switch {
 	case m.aggregate == "":
-		return luatx.MessageID{}, usageError{errors.New("--aggregate is missing: it is part of the identity of the message")}
+		return luatx.MessageID{}, usageError{errors.New("--aggregate is missing; it is part of the identity of the message")}
 	case m.source == nil:
-		return luatx.MessageID{}, usageError{errors.New("--source is missing: it is part of the identity of the message; say --source '' for one without")}
+		return luatx.MessageID{}, usageError{errors.New("--source is missing; it is part of the identity of the message, use --source '' if the message has none")}
 	case (m.handler == "") == (m.scope == ""):
-		return luatx.MessageID{}, usageError{errors.New("say --handler, or --scope")}
+		return luatx.MessageID{}, usageError{errors.New("--handler and --scope are missing; use one of them")}
 	}
 	return luatx.MessageID{Scope: cmp.Or(m.scope, namespace+"/"+m.handler), Source: *m.source, ID: id}, nil
 }
@@ -105,14 +105,14 @@ func (s *session) inboxForget(ctx context.Context, m *messageName, name string) 
 		return err
 	}
 	if !known {
-		return fmt.Errorf("the inbox does not know %q", id.ID)
+		return fmt.Errorf("the inbox does not have the id %q", id.ID)
 	}
 	s.out.row(map[string]any{"id": id.ID, "forgotten": true}, "FORGOTTEN", id.ID)
 	return nil
 }
 
-// unknown names everything that a message was looked for by.
+// unknown returns the error for a message that is not in the inbox. It names everything that identifies the message.
 func (m messageName) unknown(id luatx.MessageID, slot int) error {
-	return fmt.Errorf("the inbox of slot %d does not know the id %q with the source %q, the scope %q and the aggregate %q: it was not applied, or one of these is another",
+	return fmt.Errorf("the inbox of slot %d does not have the id %q with the source %q, the scope %q and the aggregate %q; the message was not applied, or one of these values differs",
 		slot, id.ID, id.Source, id.Scope, m.aggregate)
 }

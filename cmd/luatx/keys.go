@@ -55,7 +55,7 @@ func (o keysOptions) rename(ctx context.Context, s *session) error {
 		return err
 	}
 	client := target.connect()
-	defer func() { _ = client.Close() }() // at the end of its use
+	defer func() { _ = client.Close() }() // the client is not used again
 
 	report := keysReport{apply: cfg.Apply}
 	err = rekey.Run(ctx, client, cfg, report.add)
@@ -89,7 +89,7 @@ func (o keysOptions) config() (cfg rekey.Config, err error) {
 
 func parseKeyspace(text, prefix string) (luatx.Keyspace, error) {
 	if strings.ContainsAny(prefix, "{}") {
-		return luatx.Keyspace{}, fmt.Errorf("--prefix %q holds a brace, which would hide the tag", prefix)
+		return luatx.Keyspace{}, fmt.Errorf("--prefix %q has a brace, which would hide the tag; leave it out", prefix)
 	}
 	if text == "own" {
 		return luatx.OwnTags().WithPrefix(prefix), nil
@@ -97,18 +97,18 @@ func parseKeyspace(text, prefix string) (luatx.Keyspace, error) {
 	number, ok := strings.CutPrefix(text, "partitions=")
 	n, err := strconv.Atoi(number)
 	if !ok || err != nil || n < 1 || n > 16384 {
-		return luatx.Keyspace{}, fmt.Errorf("--keyspace %q: say own, or partitions= and a number from 1 to 16384", text)
+		return luatx.Keyspace{}, fmt.Errorf("--keyspace is %q; use own, or partitions= and a number from 1 to 16384", text)
 	}
 	return luatx.Partitions(n).WithPrefix(prefix), nil
 }
 
-// keysExamples is how many keys of each kind a report names; of the problems it names more.
+// keysExamples is the number of keys of each kind that a report names, and keysProblems the number of problems.
 const (
 	keysExamples = 3
 	keysProblems = 20
 )
 
-// keysReport counts what became of keys, and keeps some to be named.
+// keysReport counts the keys by outcome, and records examples.
 type keysReport struct {
 	apply  bool
 	counts [rekey.Outcomes]int
@@ -134,7 +134,7 @@ func isProblem(o rekey.Outcome) bool {
 	return o == rekey.Taken || o == rekey.Unfit || o == rekey.Failed
 }
 
-// left is how many keys keep their old names.
+// left returns the number of keys that keep their old names.
 func (r *keysReport) left() int {
 	return r.counts[rekey.Taken] + r.counts[rekey.Unfit] + r.counts[rekey.Failed]
 }

@@ -11,7 +11,7 @@ import (
 	"github.com/luatx/luatx/internal/test/redistest"
 )
 
-// accounts writes the keys of a service that knows no tags, and returns their common beginning.
+// accounts writes the keys of a service without tags, and returns their common prefix.
 func accounts(t *testing.T, client redis.UniversalClient, n int) string {
 	t.Helper()
 	lead := redistest.Tag(t)
@@ -62,7 +62,7 @@ func TestKeysRenamePreviewsRenamesAndReportsWhatDoesNotFit(t *testing.T) {
 
 		client.Del(t.Context(), lead+":odd")
 		client.Del(t.Context(), lead+":{7}:balance")
-		// The look over the keys may meet the one that it has renamed once more, under its new name: 79 or 80 are named right.
+		// The scan may return the renamed key again under its new name, so 79 or 80 keys are named right.
 		has(t, rename(statusFine, "--yes"), "renamed 1", "named right")
 		has(t, rename(statusFine, "--yes"), "renamed 0", "named right 80")
 	})

@@ -15,7 +15,7 @@ import (
 	"github.com/luatx/luatx/stream"
 )
 
-// observer looks at a run from outside: in Redis, without the proxies.
+// observer observes a run in Redis, without the proxies.
 type observer struct {
 	client redis.UniversalClient
 	keys   layout
@@ -23,13 +23,13 @@ type observer struct {
 	store  *outbox.Store
 }
 
-// given is how far a group has read its stream.
+// given is the position of a group in its stream.
 type given struct {
-	last    string // id
+	last    string // id of the last delivered entry
 	pending int64
 }
 
-// settled counts the orders that were acknowledged, whatever became of them.
+// settled returns the number of acknowledged orders, successful or not.
 func (o observer) settled(ctx context.Context, fed *feeder) (int, error) {
 	keys := o.each(o.keys.orders)
 	groups, err := o.groups(ctx, keys, group)
@@ -38,24 +38,24 @@ func (o observer) settled(ctx context.Context, fed *feeder) (int, error) {
 	}
 	n := 0
 	for _, key := range keys {
-		n += max(0, fed.upTo(key, groups[key].last)-int(groups[key].pending)) // what was just fed may not be noted yet
+		n += max(0, fed.upTo(key, groups[key].last)-int(groups[key].pending)) // entries may be visible before the feeder has recorded them
 	}
 	return n, nil
 }
 
-// groups asks how far the group of that name is on each stream; where there is none yet it has read nothing.
+// groups returns the position of the named group on each stream. A stream without the group gets the zero position.
 func (o observer) groups(ctx context.Context, keys []string, name string) (map[string]given, error) {
 	pipe := o.client.Pipeline()
 	cmds := make([]*redis.XInfoGroupsCmd, len(keys))
 	for i, key := range keys {
 		cmds[i] = pipe.XInfoGroups(ctx, key)
 	}
-	_, _ = pipe.Exec(ctx) // each command has its error
+	_, _ = pipe.Exec(ctx) // each command has its own error
 	found := make(map[string]given, len(keys))
 	for i, cmd := range cmds {
 		infos, err := cmd.Result()
 		if err != nil && !isMissing(err) {
-			return nil, fmt.Errorf("look at %s: %w", keys[i], err)
+			return nil, fmt.Errorf("read %s: %w", keys[i], err)
 		}
 		for _, info := range infos {
 			if info.Name == name {
@@ -71,8 +71,8 @@ func isMissing(err error) bool {
 	return errors.As(err, &answer) && strings.Contains(err.Error(), "no such key")
 }
 
-// quiet reports whether every event has reached the books. It looks downstream, so that nothing slips past; the
-// orders must have been settled before.
+// quiet reports whether every event has reached the books. It checks from the source to the end, so that it misses nothing.
+// The orders must be settled already.
 func (o observer) quiet(ctx context.Context) (bool, error) {
 	if o.mode == shop.Pipeline {
 		if quiet, err := o.drained(ctx, o.keys.outbox, stream.OutboxGroup); !quiet || err != nil {
@@ -112,7 +112,7 @@ func (o observer) drained(ctx context.Context, key func(tag string) string, name
 	return true, nil
 }
 
-// read reads the books back.
+// read reads the books.
 func (o observer) read(ctx context.Context) (shop.Written, error) {
 	var w shop.Written
 	for _, book := range []struct {
@@ -129,7 +129,7 @@ func (o observer) read(ctx context.Context) (shop.Written, error) {
 	return w, nil
 }
 
-// readHash adds a hash of numbers to totals.
+// readHash adds the numbers of a hash to totals.
 func (o observer) readHash(ctx context.Context, key string, totals map[string]int64) error {
 	fields, err := o.client.HGetAll(ctx, key).Result()
 	if err != nil {
@@ -145,7 +145,7 @@ func (o observer) readHash(ctx context.Context, key string, totals map[string]in
 	return nil
 }
 
-// each names a key of every tag.
+// each returns the key of every tag.
 func (o observer) each(key func(tag string) string) []string {
 	var keys []string
 	for _, tag := range o.keys.space.Tags() {

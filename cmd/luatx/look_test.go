@@ -60,7 +60,7 @@ func TestRunIsQuietOnceEventsArePublishedAndApplied(t *testing.T) {
 	}
 }
 
-func TestSettled(t *testing.T) {
+func TestSettledCountsTheFinishedOrders(t *testing.T) {
 	t.Parallel()
 	o, _ := newObserver(t, shop.Scripted)
 	ctx, orders := t.Context(), shop.BuiltIn(1)

@@ -1,7 +1,7 @@
-// Command luatx shows, in one run on one machine, what the library is for: `luatx demo` sells a shop's orders with
-// worker processes that are killed and replies that are lost, once in the way that most services use today and once
-// with luatx, and compares the books. `luatx bench` compares the ways to commit on a server. `luatx keys rename` gives
-// existing keys the names that transactions need. The other commands are for the operator of a service.
+// Command luatx demonstrates and operates services that use the library. `luatx demo` sells a shop's orders with worker
+// processes that are killed and replies that are lost, once in pipeline mode and once in scripted mode, and compares the
+// books. `luatx bench` compares the ways to commit on a server. `luatx keys rename` gives existing keys the names that
+// transactions need. The other commands are for the operator of a service.
 package main
 
 import (
@@ -22,12 +22,12 @@ import (
 // The exit statuses.
 const (
 	statusFine        = 0
-	statusInexact     = 1 // or a run that did not come to its end
-	statusUsage       = 2 // or an input that cannot be read, or a server that cannot be reached
+	statusInexact     = 1 // or the run did not complete
+	statusUsage       = 2 // or the input cannot be read, or the server cannot be reached
 	statusInterrupted = 130
 )
 
-// statuses explain the exit statuses, in the help and in docs/cli.md.
+// statuses explains the exit statuses in the help and in docs/cli.md.
 var statuses = []struct {
 	code  int
 	means string
@@ -56,7 +56,7 @@ Exit status:
 
 %s`
 
-// help is usage with the commands.
+// help returns the usage with the commands.
 func help() string {
 	var codes strings.Builder
 	for _, s := range statuses {
@@ -65,7 +65,7 @@ func help() string {
 	return fmt.Sprintf(usage, list(programs), list(verbs()[len(programs):]), confirmation, codes.String())
 }
 
-// list is a line of the help for each command.
+// list returns a line of help for each command.
 func list(verbs []verb) string {
 	var text strings.Builder
 	for _, v := range verbs {
@@ -74,7 +74,7 @@ func list(verbs []verb) string {
 	return text.String()
 }
 
-// standard is where a command reads and writes.
+// standard holds the standard files of a command.
 type standard struct {
 	in       io.Reader
 	out, err io.Writer
@@ -83,7 +83,7 @@ type standard struct {
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
 	context.AfterFunc(ctx, stop) // a second signal ends the program at once
-	logging.Disable()            // remarks of go-redis on its connections, which break on purpose here
+	logging.Disable()            // messages of go-redis about connections, which break on purpose here
 	os.Exit(command(ctx, os.Args[1:], standard{os.Stdin, os.Stdout, os.Stderr}))
 }
 
@@ -111,7 +111,7 @@ func command(ctx context.Context, args []string, std standard) int {
 	return unknown(append([]string{name}, args...), std)
 }
 
-// version is the module's, with the revision where the program was built in its repository.
+// version returns the module's version, with the revision if the program was built in its repository.
 func version() string {
 	info, ok := debug.ReadBuildInfo()
 	if !ok {
@@ -126,12 +126,12 @@ func version() string {
 	return strings.Join(append(words, info.GoVersion), " ")
 }
 
-// usageError is an error of the one who started the program: a flag, a file, an address.
+// usageError is an error in the use of the program: a flag, a file or an address.
 type usageError struct{ error }
 
 func (e usageError) Unwrap() error { return e.error }
 
-// status says how the program ends after an error.
+// status returns the exit status for an error.
 func status(ctx context.Context, err error) int {
 	_, wrong := errors.AsType[usageError](err)
 	switch {

@@ -16,10 +16,10 @@ import (
 	"github.com/luatx/luatx/internal/test/redistest"
 )
 
-// asMain makes the test program the program itself: for processes that a test sends signals to.
+// asMain makes the test program run main, for tests that send signals to a process.
 const asMain = "LUATX_TEST_AS_MAIN"
 
-// TestMain is also the worker: the demo starts its own program.
+// TestMain is also the worker, because the demo starts its own program.
 func TestMain(m *testing.M) {
 	if len(os.Args) > 1 && os.Args[1] == workerCommand || os.Getenv(asMain) != "" {
 		main()
@@ -36,7 +36,7 @@ func run(ctx context.Context, stdin string, args ...string) (status int, stdout,
 	return status, out.String(), err.String()
 }
 
-// someOrders are fewer than the built-in ones.
+// someOrders returns the first n built-in orders.
 func someOrders(n int) []shop.Order { return shop.BuiltIn(7)[:n] }
 
 // ordersFile writes orders as JSON lines of CloudEvents.
@@ -55,7 +55,7 @@ func ordersFile(t *testing.T, orders []shop.Order) string {
 	return name
 }
 
-// has checks that a text holds others.
+// has checks that a text contains others.
 func has(t *testing.T, text string, wants ...string) {
 	t.Helper()
 	for _, want := range wants {
@@ -65,7 +65,7 @@ func has(t *testing.T, text string, wants ...string) {
 	}
 }
 
-// demo runs the demo, which must end well and print one JSON object of the known fields.
+// demo runs the demo, which must succeed and print one JSON object without unknown fields.
 func demo(t *testing.T, args ...string) (report shop.Report, stderr string) {
 	t.Helper()
 	status, stdout, stderr := run(t.Context(), "", append([]string{"demo", "--json"}, args...)...)
@@ -83,7 +83,7 @@ func demo(t *testing.T, args ...string) (report shop.Report, stderr string) {
 	return report, stderr
 }
 
-// wantExact checks a scripted run against the orders, and that workers died in it.
+// wantExact checks a scripted run against the orders, and that workers were killed during the run.
 func wantExact(t *testing.T, result *shop.Result, orders []shop.Order, kills int) {
 	t.Helper()
 	wantFire(t, result, kills)
@@ -105,7 +105,7 @@ func wantFire(t *testing.T, result *shop.Result, kills int) {
 	}
 }
 
-func TestCommands(t *testing.T) {
+func TestCommandsPrintHelpAndVersion(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct{ args, stdout string }{
 		{"", "luatx demo"},
@@ -158,14 +158,14 @@ func TestWrongUsageIsOneLineAndStatusTwo(t *testing.T) {
 		{"demo --redis=127.0.0.1:1,127.0.0.1:2", "", "127.0.0.1:2"},
 		{"demo --redis=redis://127.0.0.1:1", "", "127.0.0.1:1"},
 		{"bench", "", "--redis is missing"},
-		{"bench --redis localhost:1 --callers 1,0", "", "say numbers from 1 to 1000"},
-		{"bench --redis localhost:1 --tags 0", "", "--tags 0"},
-		{"bench --redis localhost:1 --payload 0", "", "--payload 0"},
-		{"bench --redis localhost:1 --rounds 0", "", "--rounds 0"},
-		{"bench --redis localhost:1 --per 2m", "", "--per 2m0s"},
+		{"bench --redis localhost:1 --callers 1,0", "", "use numbers from 1 to 1000"},
+		{"bench --redis localhost:1 --tags 0", "", "--tags is 0"},
+		{"bench --redis localhost:1 --payload 0", "", "--payload is 0"},
+		{"bench --redis localhost:1 --rounds 0", "", "--rounds is 0"},
+		{"bench --redis localhost:1 --per 2m", "", "--per is 2m0s"},
 		{"bench x", "", `unexpected argument "x"`},
 		{"bench --nosuch", "", "flag provided but not defined: -nosuch"},
-		{"bench --redis nowhere", "", `--redis: "nowhere" is no address`},
+		{"bench --redis nowhere", "", `--redis: "nowhere" is not an address`},
 		{"bench --redis 127.0.0.1:1", "", "--redis: the Redis at 127.0.0.1:1: dial tcp"},
 		{"keys remove", "", `unknown command "keys remove": did you mean keys rename?`},
 		{"stat", "", "did you mean stats?"},
@@ -178,18 +178,18 @@ func TestWrongUsageIsOneLineAndStatusTwo(t *testing.T) {
 		{"keys rename --pattern a:* --map a:{id} --keyspace own", "", "--redis is missing"},
 		{rename, "", "--redis: "},
 		{rename + " more", "", `unexpected argument "more"`},
-		{rename + " --dry-run --yes", "", "say one of them"},
+		{rename + " --dry-run --yes", "", "are both set"},
 		{rename + " --nonsense", "", "-h lists the flags"},
-		{rename + " --map a", "", `--map "a": there is no {id}`},
+		{rename + " --map a", "", `--map "a": {id} is missing`},
 		{rename + " --parts {x}", "", "--parts: {x} is not in the map"},
-		{rename + " --keyspace 16", "", `--keyspace "16": say own`},
+		{rename + " --keyspace 16", "", `--keyspace is "16"; use own`},
 		{rename + " --keyspace partitions=0", "", "1 to 16384"},
-		{rename + " --prefix a{b", "", "holds a brace"},
+		{rename + " --prefix a{b", "", "has a brace"},
 		{"stats --nonsense", "", "-h lists the flags"},
 		{"stats now", "", `unexpected argument "now"`},
 		{"stats --redis 127.0.0.1:1 --namespace n --keyspace own", "", "--redis: "},
 		{"stats --redis " + addr, "", "--namespace and --keyspace"},
-		{"stats --redis " + addr + " --namespace n --keyspace 16", "", "say own"},
+		{"stats --redis " + addr + " --namespace n --keyspace 16", "", "use own"},
 		{"parked sell", "", `unknown command "parked sell"`},
 		{"parked show" + there, "", "name one id or more"},
 		{"parked import --as me" + there, "", "name one file"},

@@ -17,7 +17,7 @@ import (
 	"github.com/luatx/luatx/admin"
 )
 
-// place says where the service's keys are, and who acts on them. Each flag defaults to a variable of the environment.
+// place is the address of the service's keys, and the operator's name. Each flag defaults to an environment variable.
 type place struct {
 	redis, namespace, keyspace, prefix, as   string
 	reason                                   string
@@ -72,11 +72,11 @@ type session struct {
 
 	preview bool   // nothing may be changed
 	space   string // the keyspace, as flags
-	planned string // what the preview would change
-	shown   int    // how many things it has found
+	planned string // description of the changes in the preview
+	shown   int    // number of changes in the preview
 }
 
-// operate runs a verb, if there is one of that name, and returns the exit status.
+// operate runs the verb with the given name, if there is one, and returns the exit status.
 func operate(ctx context.Context, words []string, std standard) (code int, found bool) {
 	v, rest, found := findVerb(words)
 	if !found {
@@ -96,7 +96,7 @@ func operate(ctx context.Context, words []string, std standard) (code int, found
 	return code, true
 }
 
-// connect reaches the server, makes the operator of the service, and checks its address.
+// connect connects to the server, creates the operator of the service, and checks its address.
 func (s *session) connect(ctx context.Context, v verb) error {
 	if err := s.open(ctx, v); err != nil {
 		return usageError{err}
@@ -110,12 +110,12 @@ func (s *session) connect(ctx context.Context, v verb) error {
 		err = nil
 	}
 	if err != nil {
-		_ = s.client.Close() // nobody uses it
+		_ = s.client.Close() // the client is not used
 	}
 	return err
 }
 
-// open reaches the server and makes the operator.
+// open connects to the server and creates the operator.
 func (s *session) open(ctx context.Context, v verb) error {
 	target, err := s.target(ctx)
 	if err != nil {
@@ -127,7 +127,7 @@ func (s *session) open(ctx context.Context, v verb) error {
 		namespace, keyspace = cmp.Or(namespace, "luatx"), cmp.Or(keyspace, "partitions=1")
 	}
 	if namespace == "" || keyspace == "" {
-		return errors.New("--namespace and --keyspace: say those of the service's luatx.Config, or set LUATX_NAMESPACE and LUATX_KEYSPACE")
+		return errors.New("--namespace and --keyspace are missing; use those of the service's luatx.Config, or set LUATX_NAMESPACE and LUATX_KEYSPACE")
 	}
 	prefix := cmp.Or(s.prefix, os.Getenv("LUATX_PREFIX"))
 	if s.space = "--keyspace " + keyspace; prefix != "" {
@@ -150,14 +150,14 @@ func (s *session) open(ctx context.Context, v verb) error {
 		s.operator, err = admin.NewOperator(s.transactor, admin.OperatorConfig{Client: s.client, Name: cmp.Or(s.as, "luatx"), Destinations: anyOf(environmentDestinations())})
 	}
 	if err != nil {
-		_ = s.client.Close() // nobody uses it
+		_ = s.client.Close() // the client is not used
 	}
 	return err
 }
 
-var errAs = errors.New("--as: say who acts, it is recorded")
+var errAs = errors.New("--as is missing; set the name of the operator for the audit")
 
-// target is the server that --redis names, or the environment.
+// target returns the server named by --redis or the environment.
 func (s *session) target(ctx context.Context) (server, error) {
 	text := cmp.Or(s.redis, os.Getenv("REDIS_URL"), os.Getenv("REDIS_ADDR"))
 	if text == "" {

@@ -17,7 +17,7 @@ import (
 	"github.com/luatx/luatx/internal/test/redistest"
 )
 
-// site is a service that an operator's commands look at.
+// site is a service for an operator's commands.
 type site struct {
 	t         *testing.T
 	namespace string
@@ -30,7 +30,7 @@ func newSite(t *testing.T, addr string) site {
 	return site{t, namespace, []string{"--redis", addr, "--namespace", namespace, "--keyspace", "partitions=4", "--prefix", namespace}}
 }
 
-// run runs a command that must end with a status, and returns what it prints, blanks made single.
+// run runs a command, checks its exit status, and returns its output with single spaces.
 func (s site) run(want int, stdin string, words ...string) string {
 	s.t.Helper()
 	status, out, errs := run(redistest.Soon(s.t), stdin, append(slices.Clone(words), s.flags...)...)
@@ -40,7 +40,7 @@ func (s site) run(want int, stdin string, words ...string) string {
 	return strings.Join(strings.Fields(out+errs), " ")
 }
 
-// acts is run for a command that alice does.
+// acts is run with the operator alice.
 func (s site) acts(want int, stdin string, words ...string) string {
 	s.t.Helper()
 	return s.run(want, stdin, append(slices.Clone(words), "--as", "alice")...)
@@ -51,7 +51,7 @@ func (s site) has(text string, wants ...string) {
 	has(s.t, text, wants...)
 }
 
-// service is the Transactor of the service.
+// service returns the Transactor of the service.
 func (s site) service(client redis.UniversalClient) *luatx.Transactor {
 	s.t.Helper()
 	tr, err := luatx.New(client, luatx.Config{Namespace: s.namespace, Keyspace: luatx.Partitions(4).WithPrefix(s.namespace)})
@@ -67,7 +67,7 @@ func (s site) begin(client redis.UniversalClient) site {
 	return s
 }
 
-// lines are parked events of a class as export writes them.
+// lines returns parked events of a class in the format of export.
 func lines(class string, ids ...string) string {
 	var all strings.Builder
 	for _, id := range ids {
@@ -86,7 +86,7 @@ func everywhere(t *testing.T, test func(t *testing.T, client redis.UniversalClie
 	})
 }
 
-// onBoth runs a test on one server and on a cluster, and gives it the value of --redis.
+// onBoth runs a test on one server and on a cluster, with the value of --redis.
 func onBoth(t *testing.T, server func(testing.TB) *redistest.Server, test func(t *testing.T, client redis.UniversalClient, addr string)) {
 	t.Helper()
 	t.Run("redis", func(t *testing.T) {
@@ -101,8 +101,9 @@ func onBoth(t *testing.T, server func(testing.TB) *redistest.Server, test func(t
 	})
 }
 
-// TestParkedWalk is a night of an operator: what is stuck, why, back with it, away with the rest, and who did it.
-func TestParkedWalk(t *testing.T) {
+// TestOperatorRearmsAndDiscardsParkedEvents follows an operator: list parked events, find the reason, re-arm some, discard the
+// rest, and read the audit.
+func TestOperatorRearmsAndDiscardsParkedEvents(t *testing.T) {
 	t.Parallel()
 	everywhere(t, func(t *testing.T, _ redis.UniversalClient, s site) {
 		s.has(s.run(0, "", "parked", "list"), "no parked event")
@@ -158,7 +159,7 @@ func TestExportNeverOverwritesAndIsImportedUnchanged(t *testing.T) {
 	})
 }
 
-func TestInboxCommands(t *testing.T) {
+func TestInboxCommandsShowAndForgetIDs(t *testing.T) {
 	t.Parallel()
 	everywhere(t, func(t *testing.T, client redis.UniversalClient, s site) {
 		tr := s.service(client)
@@ -181,7 +182,7 @@ func TestInboxCommands(t *testing.T) {
 		s.has(s.acts(0, "", append(forget, "--reason", "lost", "--yes")...), "FORGOTTEN m1")
 		apply(luatx.Committed)
 		s.acts(0, "", append(forget, "--reason", "lost", "--yes")...)
-		s.has(s.acts(1, "", append(forget, "--reason", "lost", "--yes")...), "does not know")
+		s.has(s.acts(1, "", append(forget, "--reason", "lost", "--yes")...), "does not have")
 		s.has(s.run(0, "", "audit"), "alice forget 1", "lost")
 	})
 }
@@ -195,7 +196,7 @@ func TestRepairDryRunChangesNothingAndFixNeedsYesAndRetention(t *testing.T) {
 		slot := slices.IndexFunc(tr.Keyspace().Tags(), func(other string) bool { return other == tag })
 		pending := link.Of(tr).Scripts.Shard(tr.Keyspace().Slots()[slot]).Key("pending")
 		client.ZAdd(t.Context(), pending, redis.Z{Score: 1, Member: "ghost"})
-		s.has(s.run(2, "", "repair", "--retention", "24h"), "ghost", "1 found, 0 settled", "nothing was changed: with --yes it would settle 1 finding")
+		s.has(s.run(2, "", "repair", "--retention", "24h"), "ghost", "1 found, 0 settled", "nothing was changed; with --yes it would settle 1 finding")
 		s.has(s.run(2, "", "repair", "--dry-run"), "--retention")
 		s.has(s.run(1, "", "repair", "--dry-run", "--retention", "24h"), "ghost", "1 found, 0 settled")
 		if client.ZCard(t.Context(), pending).Val() != 1 {
@@ -264,7 +265,7 @@ func TestTailPrintsEventsThatAreParkedWhileItRuns(t *testing.T) {
 		_, out, _ := run(ctx, "", append([]string{"tail", "--every", "5ms", "--limit", "1", "--json"}, s.flags...)...)
 		done <- out
 	}()
-	for i := 0; ; i++ { // until it looks
+	for i := 0; ; i++ { // until it checks
 		now := lines("network", fmt.Sprint(i))
 		now = strings.Replace(now, `"at":"2024-01-01T00:00:00Z","attempts"`, `"at":"`+server.Client(t).Time(ctx).Val().UTC().Format("2006-01-02T15:04:05.999Z")+`","attempts"`, 1)
 		s.acts(0, now, "parked", "import", "-", "--yes")

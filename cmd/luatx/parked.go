@@ -71,7 +71,7 @@ run again.`,
 	},
 }
 
-// filterFlags are those that say which events are meant.
+// filterFlags defines the flags that select events.
 func filterFlags(flags *flag.FlagSet, f *outbox.Filter) *outbox.Filter {
 	for _, field := range acts.FilterFields(f) {
 		flags.StringVar(field.Value, field.Name, "", field.Usage)
@@ -144,7 +144,7 @@ func (s *session) parkedShow(ctx context.Context, ids []string, slots []int, bod
 			s.showEvent(e, body, holder)
 		}
 		if !found {
-			missing = append(missing, fmt.Errorf("no shard knows an event %q", id))
+			missing = append(missing, fmt.Errorf("no shard has the event %q", id))
 		}
 	}
 	return errors.Join(missing...)
@@ -195,7 +195,7 @@ func (s *session) showEvent(e outbox.Event, body bool, holder admin.Process) {
 	if row.Body != nil {
 		text, ok := pretty.JSON(*row.Body)
 		if !ok {
-			text = string(*row.Body) // it is nested too deep
+			text = string(*row.Body) // it is nested too deeply
 		}
 		for line := range strings.Lines(text) {
 			s.out.say("%s", strings.TrimRight(line, "\n"))
@@ -209,7 +209,7 @@ func (s *session) parkedExport(ctx context.Context, f outbox.Filter, name string
 		func(out io.Writer) (int, error) { return s.operator.Outbox().Export(ctx, out, f) })
 }
 
-// export writes lines to the file of a name, or to the standard output, after it has recorded that.
+// export records the export, and then writes lines to the named file or to the standard output.
 func (s *session) export(name string, record func() error, write func(io.Writer) (int, error)) error {
 	if name == "" {
 		if err := record(); err != nil {
@@ -261,7 +261,7 @@ func (s *session) importFile(name string, preview func(io.Reader) error, read fu
 	s.out.row(map[string]any{"operation": result.Operation, "read": result.Read, "imported": result.Imported, "skipped": result.Skipped},
 		"READ IMPORTED SKIPPED", result.Read, result.Imported, outcomes(result.Skipped))
 	if err == nil && result.Skipped[outbox.Conflicting]+result.Skipped[outbox.Full] > 0 {
-		err = reportedError{errors.New("some were not imported")}
+		err = reportedError{errors.New("some lines were not imported")}
 	}
 	return err
 }
@@ -278,7 +278,7 @@ func (s *session) previewImport(in io.Reader) error {
 			break
 		}
 		if n++; err == nil && event.ID == "" {
-			err = errors.New("it has no id")
+			err = errors.New("the line has no id")
 		}
 		if err != nil {
 			return fmt.Errorf("line %d: %w", n, err)

@@ -13,12 +13,12 @@ import (
 	"github.com/luatx/luatx/outbox"
 )
 
-// chosen are the parked events that an act means.
+// chosen is the selection of parked events for an operation.
 type chosen struct {
 	outbox.Filter
 
 	all  bool
-	made acts.Choice // what the ids name
+	made acts.Choice // the events with the given ids
 }
 
 func chosenFlags(flags *flag.FlagSet) *chosen {
@@ -28,11 +28,11 @@ func chosenFlags(flags *flag.FlagSet) *chosen {
 	return c
 }
 
-// choose checks what is meant. In a preview it lists the events that ids name. An id that is in several slots needs --slot.
+// choose checks the selection. In a preview it lists the events with the given ids. An id in several slots needs --slot.
 func (c *chosen) choose(ctx context.Context, s *session, ids []string) error {
 	c.IDs = slices.Compact(slices.Sorted(slices.Values(ids)))
 	if c.String() == "all" && !c.all {
-		return usageError{errors.New("name ids or a filter; --all means all parked events")}
+		return usageError{errors.New("ids and filters are missing; use --all for all parked events")}
 	}
 	if len(c.IDs) == 0 {
 		return nil
@@ -58,14 +58,14 @@ func (c *chosen) choose(ctx context.Context, s *session, ids []string) error {
 	return nil
 }
 
-// incomplete returns an error if fewer events were changed than the ids named.
+// incomplete returns an error if fewer events were changed than selected by id.
 func (c *chosen) incomplete(what string, done int) error {
 	total := len(c.made.Events) + len(c.made.Missing)
 	switch {
 	case len(c.made.Missing) > 0:
-		return fmt.Errorf("%d of %d were %s: no parked event has the id %s", done, total, what, strings.Join(c.made.Missing, ", "))
+		return fmt.Errorf("%d of %d were %s; no parked event has the id %s", done, total, what, strings.Join(c.made.Missing, ", "))
 	case done < total:
-		return fmt.Errorf("%d of %d were %s: the others are not parked any more", done, total, what)
+		return fmt.Errorf("%d of %d were %s; the others are no longer parked", done, total, what)
 	}
 	return nil
 }
@@ -116,7 +116,7 @@ func (s *session) rearm(ctx context.Context, c *chosen, o outbox.RearmOptions) e
 	return c.incomplete("re-armed", r.Rearmed)
 }
 
-// outcomes tells counts by what they count.
+// outcomes formats counts with their names.
 func outcomes[K ~string](counts map[K]int) string {
 	var all []string
 	for _, name := range slices.Sorted(maps.Keys(counts)) {
@@ -140,7 +140,7 @@ func discardFlags(flags *flag.FlagSet) action {
 	}
 }
 
-// discard counts what is meant, and removes it unless it is a preview.
+// discard counts the selected events, and removes them unless it is a preview.
 func (s *session) discard(ctx context.Context, c *chosen) error {
 	classes, matched, done := map[string]int{}, 0, 0
 	count := s.progress("discarded", 0)
@@ -162,7 +162,7 @@ func (s *session) discard(ctx context.Context, c *chosen) error {
 		s.plan(matched, "discard %s for good", counted(matched, "event"))
 		return nil
 	case done < matched:
-		return fmt.Errorf("%d of %d were discarded: the others are not parked any more", done, matched)
+		return fmt.Errorf("%d of %d were discarded; the others are no longer parked", done, matched)
 	}
 	return c.incomplete("discarded", done)
 }

@@ -39,7 +39,7 @@ stay in the outbox and lose no attempt; those of other destinations go on.`,
 
 func (s *session) pause(ctx context.Context, destination string, last time.Duration) error {
 	if last < 0 {
-		return usageError{errors.New("--for: say a time to come")}
+		return usageError{errors.New("--for is not in the future; use a positive duration")}
 	}
 	var until time.Time
 	if last > 0 {

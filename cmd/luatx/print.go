@@ -13,10 +13,10 @@ import (
 	"github.com/luatx/luatx/outbox"
 )
 
-// printer prints rows: as a table for people, or as JSON, an object a line.
+// printer prints rows as a table or, with --json, as one JSON object per line.
 type printer struct {
 	out     io.Writer
-	encoder *json.Encoder // nil: a table
+	encoder *json.Encoder // nil for a table
 	table   *tabwriter.Writer
 	headed  bool
 	err     error
@@ -33,7 +33,7 @@ func newPrinter(out io.Writer, asJSON bool) *printer {
 	return p
 }
 
-// row prints an object, or its cells under the names of the columns, which the first row says.
+// row prints an object, or its cells under the names of the columns, which precede the first row.
 func (p *printer) row(object any, columns string, cells ...any) {
 	if p.encoder != nil {
 		p.keep(p.encoder.Encode(object))
@@ -50,7 +50,7 @@ func (p *printer) row(object any, columns string, cells ...any) {
 	p.line(strings.Join(texts, "\t"))
 }
 
-// say prints text for people.
+// say prints text unless the output is JSON.
 func (p *printer) say(format string, args ...any) {
 	if p.encoder == nil {
 		for i, arg := range args {
@@ -73,7 +73,7 @@ func (p *printer) keep(err error) {
 	}
 }
 
-// flush shows the rows so far; the next row begins another table.
+// flush shows the rows so far. The next row begins another table.
 func (p *printer) flush() error {
 	if p.table != nil {
 		p.keep(p.table.Flush())
@@ -90,7 +90,7 @@ func (p *printer) section(title string) {
 	}
 }
 
-// plain is text from a server that a terminal may show: nothing in it moves the cursor, or breaks the table.
+// plain replaces characters of a text from a server that would move the cursor or break the table.
 func plain(text string) string {
 	return strings.Map(func(r rune) rune {
 		if unicode.IsPrint(r) {
@@ -100,7 +100,7 @@ func plain(text string) string {
 	}, text)
 }
 
-// eventRow is the JSON of one event. Its further fields are shown only if a single event is asked for.
+// eventRow is the JSON of one event. The additional fields are only set for a single event.
 type eventRow struct {
 	acts.Event
 
@@ -123,7 +123,7 @@ func when(t time.Time) string {
 	return t.UTC().Format(time.RFC3339)
 }
 
-// cut is what of a long text stands in a table.
+// cut shortens a long text for a table.
 func cut(text string) string {
 	const most = 60
 	if runes := []rune(text); len(runes) > most {

@@ -23,22 +23,22 @@ import (
 	"github.com/luatx/luatx/internal/test/redistest"
 )
 
-// program starts the program itself, on a server, with more orders than it will get done.
+// program starts the program on a server, with more orders than it can finish.
 func program(t *testing.T, addr string) (cmd *exec.Cmd, stderr *bytes.Buffer) {
 	t.Helper()
 	exe, err := os.Executable()
 	redistest.Must(t, err)
 	cmd = exec.Command(exe, "demo", "--mode", "scripted", "--rate", "5", "--redis", addr)
-	cmd.Env = append(os.Environ(), asMain+"=1", "TMPDIR="+t.TempDir()) // a killed one leaves its log
+	cmd.Env = append(os.Environ(), asMain+"=1", "TMPDIR="+t.TempDir()) // a killed process leaves its log
 	stderr = new(bytes.Buffer)
 	cmd.Stderr = stderr
 	redistest.Must(t, cmd.Start())
-	t.Cleanup(func() { _ = cmd.Process.Kill() }) // it has ended, else the test has failed
+	t.Cleanup(func() { _ = cmd.Process.Kill() }) // fails if it has ended
 	return cmd, stderr
 }
 
-// workersOf waits until orders are being applied, and returns the process ids of the demo's workers; none where the
-// system does not tell.
+// workersOf waits until orders are being applied. It returns the process ids of the demo's workers, or none if the system
+// does not show them.
 func workersOf(t *testing.T, cmd *exec.Cmd, client *redis.Client) (pids []int) {
 	t.Helper()
 	redistest.Eventually(t, "orders to be applied", func() bool {
@@ -63,7 +63,7 @@ func workersOf(t *testing.T, cmd *exec.Cmd, client *redis.Client) (pids []int) {
 	return pids
 }
 
-// wantGone waits until no process of the ids is a worker any more.
+// wantGone waits until none of the processes is a worker any more.
 func wantGone(t *testing.T, pids []int) {
 	t.Helper()
 	redistest.Eventually(t, "the workers to end", func() bool {
@@ -121,7 +121,7 @@ func TestWorkersThatCannotWorkEndTheRunWithTheirLog(t *testing.T) {
 	log := testLog(t)
 	crew, err := startCrew(3, testConfig("127.0.0.1:1"), log)
 	redistest.Must(t, err)
-	if err := <-crew.failed; !strings.Contains(err.Error(), "a worker ended by itself: exit status 1") {
+	if err := <-crew.failed; !strings.Contains(err.Error(), "a worker ended unexpectedly: exit status 1") {
 		t.Errorf("the crew failed with %v", err)
 	}
 	if err := crew.stop(0); err != nil {

@@ -44,7 +44,7 @@ func (s *session) processes(ctx context.Context, kinds []string) error {
 	return nil
 }
 
-// holds says what a process holds.
+// holds describes the leases of a process.
 func holds(p admin.Process) string {
 	var all []string
 	if p.Holding > 0 {

@@ -7,12 +7,12 @@ import (
 	"time"
 )
 
-// progress shows how far long work is, in one line that is written over and gone at the end: a bar where the whole is known,
-// else a count. It is shown on a terminal alone.
+// progress shows the progress of long work in one line that is redrawn and removed at the end: a bar if the total is known,
+// or else a count. It is only shown on a terminal.
 type progress struct {
-	out   io.Writer // nil: it is not shown
+	out   io.Writer // nil if not shown
 	what  string
-	total int64 // 0: not known
+	total int64 // 0 if unknown
 	n     int64
 	last  time.Time
 	drawn bool
@@ -23,7 +23,7 @@ const (
 	redrawTime = 100 * time.Millisecond
 )
 
-// progress counts what is done, of so many unless that is 0.
+// progress returns a progress with the given total, or 0 if that is unknown.
 func (s *session) progress(what string, total int64) *progress {
 	p := &progress{what: what, total: total}
 	if terminal, _ := style(s.std.err); terminal && !s.json {
@@ -32,10 +32,10 @@ func (s *session) progress(what string, total int64) *progress {
 	return p
 }
 
-// add counts.
+// add adds n to the count.
 func (p *progress) add(n int) { p.set(p.n + int64(n)) }
 
-// set says how many are done.
+// set sets the count.
 func (p *progress) set(n int64) {
 	p.n = n
 	if p.out == nil || time.Since(p.last) < redrawTime {
@@ -45,7 +45,7 @@ func (p *progress) set(n int64) {
 	fmt.Fprintf(p.out, "\r%s\x1b[K", p)
 }
 
-// String is the line as it is now.
+// String returns the current line.
 func (p *progress) String() string {
 	if p.total <= 0 {
 		return fmt.Sprintf("%d %s", p.n, p.what)
@@ -55,14 +55,14 @@ func (p *progress) String() string {
 	return fmt.Sprintf("[%s%s] %3d %% of %d %s", strings.Repeat("=", cells), strings.Repeat(" ", barCells-cells), done*100/p.total, p.total, p.what)
 }
 
-// end wipes the line.
+// end removes the line.
 func (p *progress) end() {
 	if p.drawn {
 		fmt.Fprint(p.out, "\r\x1b[K")
 	}
 }
 
-// countLines counts what is written, a line each.
+// countLines counts writes, one per line.
 type countLines struct{ *progress }
 
 // Write implements io.Writer.
@@ -71,7 +71,7 @@ func (c countLines) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// countBytes counts what is read.
+// countBytes counts the bytes that are read.
 type countBytes struct {
 	io.Reader
 	*progress

@@ -15,7 +15,7 @@ func TestProgressIsDrawnRarelyAndWipedAtTheEnd(t *testing.T) {
 		var out bytes.Buffer
 		p := &progress{out: &out, what: "shards", total: 400}
 		p.add(100)
-		p.add(1) // too soon
+		p.add(1) // too soon to be drawn
 		<-time.After(redrawTime)
 		p.set(500)
 		p.end()

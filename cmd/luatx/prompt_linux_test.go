@@ -15,10 +15,10 @@ import (
 	"github.com/luatx/luatx/internal/test/redistest"
 )
 
-// terminal is a pseudo-terminal, whose person is the test.
+// terminal is a pseudo-terminal whose user is the test.
 type terminal struct {
 	person *os.File
-	side   *os.File // the program's
+	side   *os.File // the program's side
 
 	mu    sync.Mutex
 	shown bytes.Buffer
@@ -58,7 +58,7 @@ func newTerminal(t *testing.T) *terminal {
 	}()
 	t.Cleanup(func() {
 		_ = side.Close()
-		<-done // the last program's side is closed: the read fails
+		<-done // the read fails when the program's last side is closed
 		_ = person.Close()
 	})
 	return term
@@ -70,8 +70,8 @@ func (term *terminal) text() string {
 	return term.shown.String()
 }
 
-// TestTerminalIsAskedAndNoMoreIsChangedThanWasShown runs the program itself, at a terminal.
-func TestTerminalIsAskedAndNoMoreIsChangedThanWasShown(t *testing.T) {
+// TestTerminalIsAskedAndOnlyTheShownIsChanged runs the program at a terminal.
+func TestTerminalIsAskedAndOnlyTheShownIsChanged(t *testing.T) {
 	t.Parallel()
 	server := redistest.Shared(t)
 	s := newSite(t, server.Addr())
@@ -89,9 +89,9 @@ func TestTerminalIsAskedAndNoMoreIsChangedThanWasShown(t *testing.T) {
 		var out bytes.Buffer
 		cmd.Stdin, cmd.Stdout, cmd.Stderr = term.side, &out, term.side
 		redistest.Must(t, cmd.Start())
-		t.Cleanup(func() { _ = cmd.Process.Kill() }) // it has ended, else the test has failed
+		t.Cleanup(func() { _ = cmd.Process.Kill() }) // fails if it has ended
 		redistest.Eventually(t, "the question", func() bool { return strings.Contains(term.text(), "Re-arm 2 events? Type yes: ") })
-		if c.status == statusFine { // one more, which was not shown
+		if c.status == statusFine { // another event that was not shown
 			s.acts(0, lines("network", "3"), "parked", "import", "-", "--yes")
 		}
 		_, err = term.person.WriteString(c.answer + "\n")

@@ -14,7 +14,7 @@ import (
 	"github.com/luatx/luatx/outbox"
 )
 
-// cleanTimeout bounds what is done after the end of a run.
+// cleanTimeout bounds the cleanup after a run.
 const cleanTimeout = 30 * time.Second
 
 // job is the orders in one mode.
@@ -29,17 +29,17 @@ type job struct {
 	progress *shop.Progress
 }
 
-// outcome is a result, and what the demo tells beside it.
+// outcome is a result with further output of the demo.
 type outcome struct {
 	shop.Result
-	took    time.Duration   // from the first order until all was quiet
+	took    time.Duration   // from the first order until everything was quiet
 	each    []time.Duration // for each message
-	dropped int64           // replies
-	parked  int64           // events
-	log     string          // the workers', where it is worth reading
+	dropped int64           // number of replies
+	parked  int64           // number of events
+	log     string          // the log of the workers, if it is relevant
 }
 
-// run handles the orders until all is quiet, and reads the books back. The keys stay only where that was asked for.
+// run handles the orders until everything is quiet, and reads the books. It deletes the keys unless the options keep them.
 func (j job) run(ctx context.Context) (out outcome, err error) {
 	log, err := os.CreateTemp("", "luatx-demo-*.log")
 	if err != nil {
@@ -76,7 +76,7 @@ func (j job) run(ctx context.Context) (out outcome, err error) {
 	return out, j.judge(ctx, seen, &out)
 }
 
-// prepare makes the groups, which shows whether the server takes writes at all.
+// prepare creates the groups, which also shows whether the server accepts writes.
 func (j job) prepare(ctx context.Context) error {
 	pipe := j.client.Pipeline()
 	for _, tag := range j.keys.space.Tags() {
@@ -84,13 +84,13 @@ func (j job) prepare(ctx context.Context) error {
 		pipe.XGroupCreateMkStream(ctx, j.keys.sold(tag), group, "0")
 	}
 	if _, err := pipe.Exec(ctx); err != nil {
-		return usageError{fmt.Errorf("the server takes no writes: %w", err)}
+		return usageError{fmt.Errorf("the server rejects writes: %w", err)}
 	}
 	return nil
 }
 
-// underFire runs the workers behind faulty connections until everything is quiet. Nothing of them runs any more when
-// it returns.
+// underFire runs the workers behind faulty connections until everything is quiet. None of them runs any more when it
+// returns.
 func (j job) underFire(ctx context.Context, seen observer, log *os.File, out *outcome) (err error) {
 	faults, err := startFaults(ctx, j.server, j.client, j.options.Seed)
 	if err != nil {
@@ -116,7 +116,7 @@ func (j job) underFire(ctx context.Context, seen observer, log *os.File, out *ou
 	return err
 }
 
-// judge reads the books back and compares them with what the orders say.
+// judge reads the books and compares them with the orders.
 func (j job) judge(ctx context.Context, seen observer, out *outcome) error {
 	written, err := seen.read(ctx)
 	if err != nil {
@@ -133,7 +133,7 @@ func (j job) judge(ctx context.Context, seen observer, out *outcome) error {
 	return nil
 }
 
-// describe says in one line what the workers went through.
+// describe describes the faults of the run in one line.
 func (o outcome) describe(mode shop.Mode) string {
 	text := fmt.Sprintf("%s mode: workers killed: %d, replies lost on the way: %d", mode, o.Kills, o.dropped)
 	if o.parked > 0 {

@@ -35,6 +35,7 @@ func TestEveryChangeIsShownFirstAndNeedsYes(t *testing.T) {
 		"parked discard":    {words: []string{"--class", "network", "--reason", "r", "--as", "a"}, shows: "with --yes it would discard 1 event for good"},
 		"parked import":     {words: []string{"-", "--as", "a"}, shows: "with --yes it would import 1 event"},
 		"inbox forget":      {words: []string{"begun", "--aggregate", "a", "--scope", "transact", "--source", "", "--reason", "r", "--as", "a"}, shows: "with --yes it would forget the message begun"},
+		"inbox rewind":      {words: []string{"--handler", "count", "--source", "kafka://orders", "--partition", "3", "--to", "0", "--reason", "r", "--as", "a"}, shows: "with --yes it would set 1 position of kafka://orders"},
 		"pause":             {words: []string{"bank", "--reason", "r", "--for", "1h", "--as", "a"}, shows: "with --yes it would pause bank for 1h0m0s"},
 		"resume":            {words: []string{"mail", "--as", "a"}, shows: "with --yes it would resume mail"},
 		"repair":            {words: []string{"--retention", "24h"}, shows: "with --yes it would settle 1 finding", dryRun: 1},
@@ -60,9 +61,10 @@ func TestEveryChangeIsShownFirstAndNeedsYes(t *testing.T) {
 				t.Errorf("luatx %s is not tested", v.name)
 				continue
 			}
-			// Everything that the commands change.
+			// Data for all of the commands.
 			s.acts(0, lines("network", "1", "2"), "parked", "import", "-", "--yes")
 			s.acts(0, "", "pause", "mail", "--reason", "r", "--yes")
+			s.source(client).deliver("a", "0001")
 			scripts, n := link.Of(s.service(client)).Scripts, slotOf(t, s.service(client), "a")
 			client.ZAdd(t.Context(), scripts.Shard(n).Key("pending"), redis.Z{Score: 1, Member: "ghost"})
 			_, err := s.service(client).Enqueue(redistest.Soon(t), "a",
@@ -84,9 +86,9 @@ func TestEveryChangeIsShownFirstAndNeedsYes(t *testing.T) {
 				input = fmt.Sprintf(`{"stream":%q,"id":"1-1","fields":["a","b"]}`, mails)
 			}
 			before := dump()
-			site.has(site.run(2, input, words...), "nothing was changed: "+c.shows)
+			site.has(site.run(2, input, words...), "nothing was changed; "+c.shows)
 			site.run(c.dryRun, input, append(words, "--dry-run")...)
-			site.has(site.run(2, input, append(words, "--dry-run", "--yes")...), "say one of them")
+			site.has(site.run(2, input, append(words, "--dry-run", "--yes")...), "are both set")
 			if diff := redistest.Diff(before, dump()); diff != "" {
 				t.Errorf("luatx %s without --yes has changed\n%s", v.name, diff)
 			}
@@ -144,7 +146,7 @@ func TestIDParkedInSeveralSlotsIsListedAndSlotChooses(t *testing.T) {
 		if s.has(shown, "state pending"); strings.Contains(shown, "state parked") {
 			t.Errorf("other slots are shown: %s", shown)
 		}
-		s.has(s.acts(1, "", "parked", "rearm", "7", "8", "--slot", fmt.Sprint(slots[0]), "--yes"), "1 of 2 were re-armed: no parked event has the id 8")
+		s.has(s.acts(1, "", "parked", "rearm", "7", "8", "--slot", fmt.Sprint(slots[0]), "--yes"), "1 of 2 were re-armed; no parked event has the id 8")
 		want(1)
 		s.has(s.acts(0, "", "parked", "discard", "7", "--reason", "r", "--yes"), "1 1") // it is in one slot now
 		want(0)
@@ -152,7 +154,7 @@ func TestIDParkedInSeveralSlotsIsListedAndSlotChooses(t *testing.T) {
 	})
 }
 
-func TestFirstWordAloneListsItsCommands(t *testing.T) {
+func TestFirstWordListsItsCommands(t *testing.T) {
 	t.Parallel()
 	for word, second := range map[string]string{"parked": "rearm", "inbox": "forget", "keys": "rename"} {
 		status, out, errs := run(t.Context(), "", word)
@@ -163,7 +165,7 @@ func TestFirstWordAloneListsItsCommands(t *testing.T) {
 	}
 }
 
-func TestHelpExplainsStatusesAndTheRuleOfEveryChange(t *testing.T) {
+func TestHelpExplainsExitStatusesAndConfirmation(t *testing.T) {
 	t.Parallel()
 	_, out, _ := run(t.Context(), "", "help")
 	has(t, out, confirmation)

@@ -59,12 +59,12 @@ type serveOptions struct {
 }
 
 const (
-	// headerTimeout bounds the time for the head of a request, readTimeout that for all of it, and writeTimeout that from its
-	// head to the end of the reply: more than httpapi.Config.Timeout, by which an export ends.
+	// headerTimeout bounds the time for the header of a request, readTimeout for the whole request, and writeTimeout from its
+	// header to the end of the reply. writeTimeout exceeds httpapi.Config.Timeout, which bounds an export.
 	headerTimeout = 10 * time.Second
 	readTimeout   = 40 * time.Second
 	writeTimeout  = 60 * time.Second
-	// endServe bounds the time for requests that run at the end.
+	// endServe bounds the time for running requests at the end.
 	endServe = 5 * time.Second
 )
 
@@ -109,10 +109,10 @@ func (s *session) serve(ctx context.Context, o serveOptions) error {
 	return serveUntil(ctx, server, listener, handler)
 }
 
-// authorize says in cfg who may come. It returns a password if no token file does.
+// authorize sets the authorization in cfg. It returns a password if there is no token file.
 func (s *session) authorize(o serveOptions, cfg *httpapi.Config) (password string, err error) {
 	if o.connections < 2 {
-		return "", fmt.Errorf("--max-connections is %d: use 2 or more", o.connections)
+		return "", fmt.Errorf("--max-connections is %d; use 2 or more", o.connections)
 	}
 	all, err := readIdentities(o.tokenFiles)
 	if err != nil {
@@ -121,7 +121,7 @@ func (s *session) authorize(o serveOptions, cfg *httpapi.Config) (password strin
 	if len(o.tokenFiles) == 0 {
 		switch {
 		case !forThisMachine(o.listen):
-			return "", fmt.Errorf("--listen %s: others reach it: say who may come with --token-file, or listen at 127.0.0.1", o.listen)
+			return "", fmt.Errorf("--listen %s is reachable from other machines; set --token-file, or listen on 127.0.0.1", o.listen)
 		case s.as == "":
 			return "", errAs
 		}
@@ -132,7 +132,7 @@ func (s *session) authorize(o serveOptions, cfg *httpapi.Config) (password strin
 	return password, err
 }
 
-// announce prints where the console is, and the password where no token file has one.
+// announce prints the URL of the console, and the password if there is no token file.
 func (s *session) announce(url, password string) {
 	if password == "" {
 		s.out.row(map[string]string{"url": url}, "URL", url)
@@ -141,25 +141,25 @@ func (s *session) announce(url, password string) {
 	s.out.row(map[string]string{"url": url, "password": password}, "URL PASSWORD", url, password)
 }
 
-// environmentDestinations are those of LUATX_DESTINATIONS.
+// environmentDestinations returns the destinations in LUATX_DESTINATIONS.
 func environmentDestinations() []string {
 	return strings.FieldsFunc(os.Getenv("LUATX_DESTINATIONS"), func(r rune) bool { return r == ',' })
 }
 
-// anyOf accepts the destinations given, and any if none is given.
+// anyOf accepts the given destinations, or any if none is given.
 func anyOf(destinations []string) func(string) error {
 	if len(destinations) == 0 {
 		return nil
 	}
 	return func(destination string) error {
 		if !slices.Contains(destinations, destination) {
-			return errors.New("add it to LUATX_DESTINATIONS, or to luatx serve by --destination, to allow it")
+			return errors.New("allow it with LUATX_DESTINATIONS, or with --destination of luatx serve")
 		}
 		return nil
 	}
 }
 
-// serveUntil serves until ctx ends, and ends what is under way.
+// serveUntil serves until ctx ends, and then ends the running requests.
 func serveUntil(ctx context.Context, server *http.Server, listener net.Listener, handler *httpapi.Handler) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -174,7 +174,7 @@ func serveUntil(ctx context.Context, server *http.Server, listener net.Listener,
 	defer stop()
 	err := server.Shutdown(bounded)
 	if err != nil {
-		err = server.Close() // what is still under way is broken off
+		err = server.Close() // aborts requests that still run
 	}
 	if failed := <-served; !errors.Is(failed, http.ErrServerClosed) {
 		err = errors.Join(failed, err)
@@ -182,7 +182,7 @@ func serveUntil(ctx context.Context, server *http.Server, listener net.Listener,
 	return errors.Join(err, <-ran)
 }
 
-// forThisMachine reports whether nobody else reaches an address.
+// forThisMachine reports whether an address can only be reached from this machine.
 func forThisMachine(listen string) bool {
 	host, _, err := net.SplitHostPort(listen)
 	if err != nil {

@@ -17,7 +17,7 @@ import (
 	"github.com/luatx/luatx/internal/test/redistest"
 )
 
-// slowRequests begin and do not end.
+// slowRequests returns requests that begin and do not end.
 func slowRequests(password string) []string {
 	return []string{
 		"GET /livez HTTP/1.1\r\nHost: x\r\nX-Slow: ",
@@ -29,8 +29,8 @@ func slowRequests(password string) []string {
 	}
 }
 
-// TestServeAnswersBesideSlowConnections runs the program with room for 256 open files.
-func TestServeAnswersBesideSlowConnections(t *testing.T) {
+// TestServeRespondsDespiteSlowConnections runs the program with room for 256 open files.
+func TestServeRespondsDespiteSlowConnections(t *testing.T) {
 	t.Parallel()
 	sh, err := exec.LookPath("sh")
 	exe, wrong := os.Executable()

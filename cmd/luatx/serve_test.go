@@ -16,8 +16,8 @@ import (
 	"github.com/luatx/luatx/internal/test/redistest"
 )
 
-// served runs luatx serve for a test and returns where, and the password if it prints one; its status must be 0 once it is
-// stopped.
+// served runs luatx serve for a test. It returns the URL, and the password if the command prints one. The exit status must
+// be 0 after stop.
 func (s site) served(words ...string) (url, password string, stop func()) {
 	s.t.Helper()
 	ctx, cancel := context.WithCancel(redistest.Soon(s.t))
@@ -41,7 +41,7 @@ func (s site) served(words ...string) (url, password string, stop func()) {
 	}
 }
 
-// ask sends a request over a connection of its own, with a token unless that is empty, and reads the reply to its end.
+// ask sends a request on a new connection, with a token unless that is empty, and reads the whole reply.
 func ask(t *testing.T, method, url, token, body string, secure *tls.Config) (status int, state *tls.ConnectionState, err error) {
 	t.Helper()
 	r, err := http.NewRequestWithContext(redistest.Soon(t), method, url, strings.NewReader(body))
@@ -68,7 +68,7 @@ func fetch(t *testing.T, method, url, token, body string) int {
 	return status
 }
 
-func TestServe(t *testing.T) {
+func TestServeServesTheConsoleAndTheAPI(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, redistest.Shared(t).Addr())
 	type request struct {
@@ -113,7 +113,7 @@ func TestServe(t *testing.T) {
 	stop()
 
 	url, _, stop = s.served("--token-file", file, "--read-only")
-	expect(url, request{"POST", "api/parked/rearm", alice, "{}", 403}) // one may only look
+	expect(url, request{"POST", "api/parked/rearm", alice, "{}", 403}) // a viewer
 	stop()
 
 	for _, listen := range []string{":0", "0.0.0.0:0", "[::]:0", "example.com:80", "nonsense"} {
@@ -128,7 +128,7 @@ func TestServe(t *testing.T) {
 	s.has(s.run(2, "", "serve", "--as", "alice", "--token-file", file+"x"), "no such file")
 }
 
-func TestTokenFileRefusesDuplicateSecrets(t *testing.T) {
+func TestTokenFileRejectsDuplicateSecrets(t *testing.T) {
 	t.Parallel()
 	const secret = "0123456789abcdef"
 	file := filepath.Join(t.TempDir(), "tokens")

@@ -36,7 +36,7 @@ func newAuthority(t *testing.T) authority {
 	return a
 }
 
-// issue makes a certificate, signed by another or by itself, and writes it into files.
+// issue creates a certificate, signed by another one or by itself, and writes it to files.
 func (a authority) issue(name string, parent *x509.Certificate, by *ecdsa.PrivateKey) (pair tls.Certificate, certFile, keyFile string) {
 	a.t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -63,7 +63,7 @@ func (a authority) issue(name string, parent *x509.Certificate, by *ecdsa.Privat
 	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key, Leaf: leaf}, certFile, keyFile
 }
 
-// get asks with a client certificate and a token, if there are any, and returns the status and the server's certificate.
+// get sends a request with a client certificate and a token, if given, and returns the status and the server's certificate.
 func (a authority) get(url, token string, client *tls.Certificate) (status int, server string, err error) {
 	a.t.Helper()
 	cfg := &tls.Config{RootCAs: x509.NewCertPool(), MinVersion: tls.VersionTLS12}
@@ -95,7 +95,7 @@ func TestServeTLSAndClientCertificates(t *testing.T) {
 	for name, c := range map[string]struct {
 		path, token string
 		client      *tls.Certificate
-		want        int // 0: no connection
+		want        int // 0 if there is no connection
 	}{
 		"a listed certificate":                {"api/openapi.json", "", &alice, 200},
 		"another certificate":                 {"api/openapi.json", "", &mallory, 401},
@@ -121,7 +121,7 @@ func TestServeTLSAndClientCertificates(t *testing.T) {
 	stop()
 }
 
-func TestServeRefusesIncompleteTLS(t *testing.T) {
+func TestServeRejectsIncompleteTLS(t *testing.T) {
 	t.Parallel()
 	s, ca := newSite(t, redistest.Shared(t).Addr()), newAuthority(t)
 	file := filepath.Join(ca.dir, "tokens")
@@ -130,9 +130,9 @@ func TestServeRefusesIncompleteTLS(t *testing.T) {
 		"--tls-key":          {"--tls-cert", ca.file},
 		"--client-ca needs":  {"--client-ca", ca.file},
 		"no such file":       {"--tls-cert", ca.file + "x", "--tls-key", ca.file + "x"},
-		"say --client-ca":    {"--token-file", file},
+		"set --client-ca":    {"--token-file", file},
 		"--max-connections":  {"--max-connections", "1"},
-		"no certificate in ": {"--tls-cert", ca.file, "--tls-key", filepath.Join(ca.dir, "an authority.key"), "--client-ca", file},
+		"no PEM certificate": {"--tls-cert", ca.file, "--tls-key", filepath.Join(ca.dir, "an authority.key"), "--client-ca", file},
 	} {
 		s.has(s.run(2, "", append([]string{"serve", "--as", "alice", "--listen", "127.0.0.1:0"}, words...)...), want)
 	}

@@ -18,11 +18,11 @@ import (
 
 const (
 	dialTimeout = 5 * time.Second
-	// poolSize has room for a worker's blocking reads beside all that it commits at once.
+	// poolSize has room for a worker's blocking reads and for its concurrent commits.
 	poolSize = 96
 )
 
-// server says how Redis is reached. It travels to the workers, who are given the routes as well.
+// server is the address of Redis. It is passed to the workers, together with the routes.
 type server struct {
 	Addrs    []string `json:"addrs"`
 	Cluster  bool     `json:"cluster"`
@@ -36,7 +36,7 @@ type server struct {
 	Routes map[string]string `json:"routes"` // from a node's address to the proxy before it
 }
 
-// parseServer reads the --redis flag: addresses, or a URL.
+// parseServer parses the --redis flag: addresses, or a URL.
 func parseServer(text string) (server, error) {
 	if strings.Contains(text, "://") {
 		return parseURL(text)
@@ -45,7 +45,7 @@ func parseServer(text string) (server, error) {
 	for addr := range strings.SplitSeq(text, ",") {
 		addr = strings.TrimSpace(addr)
 		if _, port, err := net.SplitHostPort(addr); err != nil || port == "" {
-			return server{}, fmt.Errorf("%q is no address: say host:port", addr)
+			return server{}, fmt.Errorf("%q is not an address; use host:port", addr)
 		}
 		s.Addrs = append(s.Addrs, addr)
 	}
@@ -55,7 +55,7 @@ func parseServer(text string) (server, error) {
 func parseURL(text string) (server, error) {
 	opts, err := redis.ParseURL(text)
 	if wrong, ok := errors.AsType[*url.Error](err); ok {
-		err = wrong.Err // without the URL, which may hold a password
+		err = wrong.Err // without the URL, which may contain a password
 	}
 	if err != nil {
 		return server{}, err
@@ -70,7 +70,7 @@ func parseURL(text string) (server, error) {
 	return s, nil
 }
 
-// tlsConfig is nil for a server without TLS.
+// tlsConfig returns nil for a server without TLS.
 func (s server) tlsConfig() *tls.Config {
 	if !s.TLS {
 		return nil
@@ -81,17 +81,17 @@ func (s server) tlsConfig() *tls.Config {
 	}
 }
 
-// connect returns a client, which reaches a node that has a route through the proxy there.
+// connect returns a client, which reaches nodes through their proxies if there are routes.
 func (s server) connect() redis.UniversalClient { return s.connectAs(poolSize) }
 
-// connectAs is connect for so many users at once.
+// connectAs is connect with a given pool size.
 func (s server) connectAs(poolSize int) redis.UniversalClient {
 	return redis.NewUniversalClient(&redis.UniversalOptions{
 		Addrs: s.Addrs, IsClusterMode: s.Cluster, Username: s.Username, Password: s.Password, DB: s.DB, PoolSize: poolSize, Dialer: s.dialer(),
 	})
 }
 
-// dialer goes to the proxy where there is one; that one speaks TLS to the server by itself.
+// dialer returns a dialer that connects to the proxy if there is one. The proxy itself uses TLS to the server.
 func (s server) dialer() func(ctx context.Context, network, addr string) (net.Conn, error) {
 	plain := redis.NewDialer(&redis.Options{DialTimeout: dialTimeout})
 	direct := redis.NewDialer(&redis.Options{DialTimeout: dialTimeout, TLSConfig: s.tlsConfig()})
@@ -103,7 +103,7 @@ func (s server) dialer() func(ctx context.Context, network, addr string) (net.Co
 	}
 }
 
-// reach returns the server that a value of --redis names, once an address of it answers.
+// reach returns the server that a value of --redis names, when one of its addresses replies.
 func reach(ctx context.Context, text string, change ...func(*server)) (server, error) {
 	s, err := parseServer(text)
 	for _, f := range change {
@@ -118,7 +118,7 @@ func reach(ctx context.Context, text string, change ...func(*server)) (server, e
 	return s, nil
 }
 
-// probe looks for an address that answers and asks whether it belongs to a cluster.
+// probe finds an address that replies, and checks whether it belongs to a cluster.
 func (s server) probe(ctx context.Context) (server, error) {
 	var errs []error
 	for i, addr := range s.Addrs {
@@ -128,12 +128,12 @@ func (s server) probe(ctx context.Context) (server, error) {
 			continue
 		}
 		s.Cluster = cluster
-		s.Addrs = slices.Concat(s.Addrs[i:], s.Addrs[:i]) // the one that answers first
+		s.Addrs = slices.Concat(s.Addrs[i:], s.Addrs[:i]) // the first that replies
 		switch {
 		case cluster && s.DB != 0:
 			return s, fmt.Errorf("the Redis at %s is a cluster, which has no database %d", addr, s.DB)
 		case !cluster && len(s.Addrs) > 1:
-			return s, fmt.Errorf("the Redis at %s is no cluster: name one address", addr)
+			return s, fmt.Errorf("the Redis at %s is not a cluster; use one address", addr)
 		}
 		return s, nil
 	}
@@ -148,14 +148,14 @@ func (s server) ask(ctx context.Context, addr string) (cluster bool, err error) 
 		MaxRetries: -1, DialerRetries: 1, ContextTimeoutEnabled: true,
 	})
 	defer client.Close()
-	if err := client.Time(ctx).Err(); err != nil && !redis.HasErrorPrefix(err, "NOPERM") { // the users of docs/acl.md may run TIME, and not PING
+	if err := client.Time(ctx).Err(); err != nil && !redis.HasErrorPrefix(err, "NOPERM") { // the users of docs/acl.md may run TIME but not PING
 		return false, err
 	}
 	info, err := client.Info(ctx, "cluster").Result()
 	if redis.HasErrorPrefix(err, "NOPERM") {
 		return client.ClusterSlots(ctx).Err() == nil, nil //nolint:staticcheck // CLUSTER SHARDS is neither granted nor known before 7.0
 	}
-	if _, refused := errors.AsType[redis.Error](err); refused { // a server that does not say so is none
+	if _, refused := errors.AsType[redis.Error](err); refused { // a server that denies INFO counts as no cluster
 		return false, nil
 	}
 	return strings.Contains(info, "cluster_enabled:1"), err
@@ -179,7 +179,7 @@ func (s server) nodes(ctx context.Context, client redis.UniversalClient) ([]stri
 	return slices.Compact(addrs), err
 }
 
-// eachMaster calls f for every master of a cluster, or for the one server.
+// eachMaster calls f for every master of a cluster, or for the single server.
 func eachMaster(ctx context.Context, client redis.UniversalClient, f func(context.Context, redis.Cmdable) error) error {
 	if cluster, ok := client.(*redis.ClusterClient); ok {
 		return cluster.ForEachMaster(ctx, func(ctx context.Context, node *redis.Client) error { return f(ctx, node) })

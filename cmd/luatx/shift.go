@@ -11,23 +11,23 @@ import (
 
 const (
 	lookEvery = 10 * time.Millisecond
-	// quietLooks more, quietPause apart, must find nothing new before a run counts as quiet.
+	// quietLooks is the number of further checks, quietPause apart, that must find nothing new before a run counts as quiet.
 	quietLooks = 3
 	quietPause = 100 * time.Millisecond
 )
 
-var errTooLong = errors.New("orders or events are still on their way long after they should have arrived")
+var errTooLong = errors.New("orders or events did not arrive in time")
 
-// shift is a crew at work: fed with orders, killed by plan, watched until all is quiet.
+// shift runs a crew: it feeds orders, kills workers by plan, and waits until everything is quiet.
 type shift struct {
 	job   job
 	seen  observer
 	crew  *crew
 	fed   *feeder
 	plan  []shop.Kill
-	most  time.Duration // that it may take
-	kills int           // done
-	quiet int           // looks in a row
+	most  time.Duration // maximum duration
+	kills int           // number of kills so far
+	quiet int           // number of quiet checks in a row
 }
 
 func newShift(j job, seen observer, crew *crew) *shift {
@@ -39,7 +39,7 @@ func newShift(j job, seen observer, crew *crew) *shift {
 	}
 }
 
-// run returns how long it took until all was quiet.
+// run returns the time until everything was quiet.
 func (s *shift) run(ctx context.Context) (took time.Duration, err error) {
 	defer s.job.progress.Finish()
 	ctx, cancel := context.WithTimeoutCause(ctx, s.most, errTooLong)
@@ -55,14 +55,14 @@ func (s *shift) run(ctx context.Context) (took time.Duration, err error) {
 	err = s.watch(ctx)
 	took = time.Since(start) - quietLooks*quietPause
 	if ctx.Err() != nil {
-		err = context.Cause(ctx) // whatever was noticed first
+		err = context.Cause(ctx) // the first failure
 	}
 	stop(nil)
 	feeding.Wait()
 	return took, err
 }
 
-// watch looks again and again until all is quiet, or something fails.
+// watch checks repeatedly until everything is quiet or something fails.
 func (s *shift) watch(ctx context.Context) error {
 	ticker := time.NewTicker(lookEvery)
 	defer ticker.Stop()
@@ -85,9 +85,9 @@ func (s *shift) watch(ctx context.Context) error {
 	return nil
 }
 
-// allow lets the feeder go on. Orders wait for the kills that are planned before them, and for the next victim to be at
-// work, so that kills hit both modes at the same shares of their progress, with as many orders under way as the workers
-// can hold.
+// allow raises the feeder's limit. Orders wait for the kills that are planned before them, and for the next victim to be
+// busy. Kills then hit both modes at the same shares of their progress, with as many orders in flight as the workers can
+// hold.
 func (s *shift) allow() {
 	limit := len(s.job.orders)
 	if s.kills < len(s.plan) {
@@ -99,7 +99,7 @@ func (s *shift) allow() {
 	s.fed.limit.Store(int64(limit))
 }
 
-// look kills a worker where it is time, or sees whether all is quiet.
+// look kills a worker if that is due, or checks whether everything is quiet.
 func (s *shift) look(ctx context.Context) error {
 	settled, err := s.seen.settled(ctx, s.fed)
 	if err != nil {
@@ -122,7 +122,7 @@ func (s *shift) look(ctx context.Context) error {
 	return err
 }
 
-// deadline is far beyond what a run takes on a slow machine.
+// deadline returns a time that far exceeds the duration of a run on a slow machine.
 func (j job) deadline() time.Duration {
 	d := 2*time.Minute + time.Duration(len(j.orders)+j.expected.Events)*(j.options.Work+25*time.Millisecond)
 	if j.options.Rate > 0 {

@@ -12,7 +12,7 @@ import (
 	"github.com/luatx/luatx/internal/test/redistest"
 )
 
-// newTestShift is one without workers: nothing is ever handled.
+// newTestShift returns a shift without workers, so that nothing is ever handled.
 func newTestShift(t *testing.T, options shop.Options) *shift {
 	t.Helper()
 	o, _ := newObserver(t, shop.Scripted)
@@ -73,13 +73,13 @@ func TestOrdersWaitForTheKillBeforeThemAndItsVictim(t *testing.T) {
 	s.kills = 1
 	s.crew.members[0] = &member{ready: make(chan struct{}), done: make(chan struct{})}
 	wantLimit(100 + ahead)
-	close(s.crew.members[0].done) // it has ended: the run will hear of it
+	close(s.crew.members[0].done) // it has ended, and the run gets an error
 	wantLimit(200 + ahead)
 	s.kills = 2
 	wantLimit(300)
 }
 
-func TestDeadline(t *testing.T) {
+func TestDeadlineGrowsWithTheOrdersAndALowRate(t *testing.T) {
 	t.Parallel()
 	orders := someOrders(10)
 	j := job{orders: orders, expected: shop.Expected{Events: 90}, options: shop.Options{Work: 75 * time.Millisecond}}
@@ -92,7 +92,7 @@ func TestDeadline(t *testing.T) {
 	}
 }
 
-func TestStatus(t *testing.T) {
+func TestStatusFollowsFromTheError(t *testing.T) {
 	t.Parallel()
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()

@@ -99,7 +99,7 @@ func (s *session) stats(ctx context.Context, over time.Duration, top int) error 
 	return nil
 }
 
-// atLeast is a number that may not be all.
+// atLeast formats a number that may be incomplete.
 func atLeast(n int64, more bool) string {
 	if more {
 		return fmt.Sprintf("%d+", n)
@@ -134,7 +134,7 @@ these have one of that name.`,
 				s.out.say("nothing is left")
 				return nil
 			}
-			return reportedError{fmt.Errorf("%d shards and %d streams are not done", len(shards), len(streams))}
+			return reportedError{fmt.Errorf("%d shards and %d streams are not finished", len(shards), len(streams))}
 		}
 	},
 }

@@ -9,7 +9,7 @@ import (
 	"github.com/luatx/luatx/internal/test/assert"
 )
 
-func TestStyleColoursTerminalsAlone(t *testing.T) {
+func TestStyleColorsOnlyTerminals(t *testing.T) {
 	t.Setenv("TERM", "xterm")
 	t.Setenv("NO_COLOR", "")
 	file, err := os.Create(filepath.Join(t.TempDir(), "out"))

@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-// helpWords ask for help.
+// helpWords are the words that request help.
 var helpWords = []string{"help", "-h", "-help", "--help"}
 
 // groupOf returns the verbs whose name begins with a word.
@@ -21,7 +21,7 @@ func groupOf(word string) (group []verb) {
 	return group
 }
 
-// helpOn prints the help of a command, or of a word that several begin with.
+// helpOn prints the help of a command, or of a word with which several begin.
 func helpOn(words []string, std standard) int {
 	if v, _, found := findVerb(words); found {
 		flags, _ := v.define(new(place))
@@ -35,7 +35,7 @@ func helpOn(words []string, std standard) int {
 	return unknown(words, std)
 }
 
-// unknown is for words that are no command.
+// unknown prints the error for words that are not a command.
 func unknown(words []string, std standard) int {
 	group := groupOf(words[0])
 	switch {
@@ -54,7 +54,7 @@ func unknown(words []string, std standard) int {
 	return statusUsage
 }
 
-// commandNames are the names that a command line may begin with.
+// commandNames returns the names with which a command line may begin.
 func commandNames() []string {
 	names := []string{"version", "help"}
 	for _, v := range verbs() {
@@ -66,7 +66,7 @@ func commandNames() []string {
 	return names
 }
 
-// didYouMean returns a question that names the known name nearest to one that was mistyped, or nothing if none is near.
+// didYouMean returns a question with the known name nearest to a mistyped one, or "" if none is near.
 func didYouMean(name string, known []string) string {
 	best, least := "", max(1, len(name)/3)+1
 	for _, candidate := range known {
@@ -83,7 +83,8 @@ func didYouMean(name string, known []string) string {
 	return ": did you mean " + best + "?"
 }
 
-// distance counts the letters to insert, delete, replace or swap with the next one to turn one text into another.
+// distance returns the number of letters to insert, delete, replace or swap with the next one to turn one text into the
+// other.
 func distance(a, b string) int {
 	before, last := []int(nil), make([]int, len(b)+1)
 	for j := range last {
@@ -107,7 +108,7 @@ func distance(a, b string) int {
 	return last[len(b)]
 }
 
-// unknownFlag adds to the error of an unknown flag the one that may be meant.
+// unknownFlag adds the nearest known flag to the error of an unknown flag.
 func unknownFlag(flags *flag.FlagSet, err error) error {
 	if errors.Is(err, flag.ErrHelp) {
 		return err

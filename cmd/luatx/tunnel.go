@@ -7,8 +7,8 @@ import (
 	"sync"
 )
 
-// tunnel takes plain connections on a loopback port and carries them to a server that speaks TLS: a proxy must read
-// what it forwards.
+// tunnel accepts plain connections on a loopback port and forwards them to a TLS server, because a proxy must read the data
+// that it forwards.
 type tunnel struct {
 	listener net.Listener
 	target   string
@@ -32,7 +32,7 @@ func startTunnel(target string, secure *tls.Config) (*tunnel, error) {
 
 func (t *tunnel) addr() string { return t.listener.Addr().String() }
 
-// close ends every connection and returns when nothing runs any more.
+// close closes every connection and returns when nothing runs any more.
 func (t *tunnel) close() error {
 	err := t.listener.Close()
 	t.mu.Lock()
@@ -55,7 +55,7 @@ func (t *tunnel) accept() {
 	}
 }
 
-// carry copies both ways; when one side ends, both do.
+// carry copies in both directions. When one side ends, it ends both.
 func (t *tunnel) carry(near net.Conn) {
 	defer t.forget(near)
 	if !t.keep(near) {
@@ -77,7 +77,7 @@ func (t *tunnel) carry(near net.Conn) {
 		_ = near.Close()
 	}()
 	_, _ = io.Copy(far, near)
-	_ = far.CloseWrite() // the server answers what it was sent, and ends
+	_ = far.CloseWrite() // the server replies to the requests that it got, and ends
 	<-back
 }
 

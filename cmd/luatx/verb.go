@@ -11,7 +11,7 @@ import (
 	"strings"
 )
 
-// need is what a command finds before it runs.
+// need is the precondition of a command.
 type need int
 
 const (
@@ -21,47 +21,48 @@ const (
 	newService
 	// aServer is a server. The namespace and the keyspace are optional.
 	aServer
-	// ownServer is a server that the command finds by flags of its own.
+	// ownServer is a server that the command finds by its own flags.
 	ownServer
-	// noServer is nothing.
+	// noServer means that the command needs no server.
 	noServer
 )
 
-// verb is a row of the table of commands. Flags, arguments, help, confirmation and exit statuses follow from it.
+// verb is a row of the table of commands. It defines the flags, arguments, help, confirmation and exit statuses.
 type verb struct {
-	name  string // of one or two words
-	args  string // behind the flags: brackets for optional ones, an ellipsis for several
+	name  string // one or two words
+	args  string // after the flags: brackets for optional ones, an ellipsis for several
 	short string
 	long  string
-	one   string // when the exit status is 1, beside what every command has
+	one   string // when the exit status is 1, in addition to the common cases
 	needs need
 
-	changes   bool // something that others use: shown first, and done when it is confirmed
+	changes   bool // changes data that others use, so it shows a preview first and must be confirmed
 	acts      bool // in the operator's name
-	unnamed   bool // and asks for that name itself
-	reasoned  bool // for a reason, which the audit records
+	unnamed   bool // checks that name itself
+	reasoned  bool // needs a reason, which the audit records
 	limited   bool // by the capacities of the service
 	retaining bool // for as long as the service does
 
-	// flags defines the verb's own flags and returns what it does.
+	// flags defines the verb's own flags and returns its action.
 	flags func(*flag.FlagSet) action
 }
 
-// action runs a verb. That of a verb which changes something is called for a preview first, while session.preview is set.
+// action runs a verb. If the verb changes something, the action is first called for a preview, with session.preview set.
 type action func(ctx context.Context, s *session, args []string) error
 
 // programs are the commands that need no service.
 var programs = []verb{demoVerb, benchVerb}
 
-// verbs are all commands, in the order of the help.
+// verbs returns all commands, in the order of the help.
 func verbs() []verb {
 	return slices.Concat(
 		programs,
-		[]verb{statsVerb, blockedVerb, drainVerb},
+		[]verb{statsVerb, historyVerb, blockedVerb, drainVerb},
 		eventVerbs,
 		parkedVerbs,
 		deadVerbs,
 		inboxVerbs,
+		positionVerbs,
 		timerVerbs,
 		[]verb{renameVerb, compareVerb},
 		pauseVerbs,
@@ -79,7 +80,7 @@ func findVerb(words []string) (v verb, rest []string, found bool) {
 	return verb{}, nil, false
 }
 
-// reportedError is a failure that the output has reported.
+// reportedError is a failure that the output already shows.
 type reportedError struct{ error }
 
 func (v verb) run(ctx context.Context, args []string, std standard) error {
@@ -101,12 +102,12 @@ func (v verb) run(ctx context.Context, args []string, std standard) error {
 		if err := s.connect(ctx, v); err != nil {
 			return err
 		}
-		defer func() { _ = s.client.Close() }() // at the end of its use
+		defer func() { _ = s.client.Close() }() // the client is not used again
 	}
 	return errors.Join(v.perform(ctx, s, do, args), s.out.flush())
 }
 
-// check checks what the row of the table says of the command line.
+// check checks the command line against the row of the table.
 func (v verb) check(p place, args []string) error {
 	words, several := strings.Fields(v.args), strings.Contains(v.args, "…")
 	for i, word := range words {
@@ -123,14 +124,14 @@ func (v verb) check(p place, args []string) error {
 	case v.args == "" && len(args) > 0:
 		return fmt.Errorf("unexpected argument %q", args[0])
 	case p.yes && p.dryRun:
-		return errors.New("--dry-run and --yes: say one of them")
+		return errors.New("--dry-run and --yes are both set; use one of them")
 	case v.reasoned && p.reason == "":
-		return errors.New("--reason is missing: say why, the audit records it")
+		return errors.New("--reason is missing; the audit records it")
 	}
 	return nil
 }
 
-// define defines the verb's flags, and returns what it does.
+// define defines the verb's flags, and returns its action.
 func (v verb) define(p *place) (*flag.FlagSet, action) {
 	flags := flag.NewFlagSet("luatx "+v.name, flag.ContinueOnError)
 	flags.SetOutput(io.Discard)
@@ -142,7 +143,7 @@ func (v verb) define(p *place) (*flag.FlagSet, action) {
 	return flags, v.flags(flags)
 }
 
-// interleaved parses flags before, between and behind arguments.
+// interleaved parses flags before, between and after arguments.
 func interleaved(flags *flag.FlagSet, args []string) (plain []string, err error) {
 	for {
 		if err := flags.Parse(args); err != nil {

@@ -23,21 +23,21 @@ import (
 	"github.com/luatx/luatx/stream"
 )
 
-// workerCommand is how the demo starts its workers; nobody else does.
+// workerCommand is the command with which the demo starts its workers.
 const workerCommand = "demo-worker"
 
-// The workers' pace: what a killed one leaves behind is taken over in little more than a second.
+// The timing of the workers. Others take over the work of a killed worker in little more than a second.
 const (
-	inFlight      = 4 // messages a stream
+	inFlight      = 4 // messages per stream
 	blockTimeout  = 500 * time.Millisecond
 	claimInterval = 250 * time.Millisecond
-	minIdleTime   = 1 * time.Second // must exceed what a handler takes
+	minIdleTime   = 1 * time.Second // must exceed the duration of a handler
 	lease         = minIdleTime
 	stopTimeout   = 5 * time.Second
-	attempts      = 100 // to publish an event: relays are killed at it, and it is no fault of the event
+	attempts      = 100 // to publish an event; kills of relays must not park it
 )
 
-// workerConfig is what a worker reads from its standard input; the end of that input tells it to stop.
+// workerConfig is the standard input of a worker. The end of the input tells the worker to stop.
 type workerConfig struct {
 	Server    server        `json:"server"`
 	Namespace string        `json:"namespace"`
@@ -47,14 +47,14 @@ type workerConfig struct {
 
 // note is a line on a worker's standard output.
 type note struct {
-	Ready      bool  `json:"ready,omitempty"`   // it reads every stream
-	Busy       bool  `json:"busy,omitempty"`    // it handles an invoice
+	Ready      bool  `json:"ready,omitempty"`   // the worker reads every stream
+	Busy       bool  `json:"busy,omitempty"`    // the worker handles an invoice
 	TookMicros int64 `json:"took_us,omitempty"` // from the receipt of an invoice to its acknowledgement
 }
 
-// work is the worker's process.
+// work runs the worker's process.
 func work(std standard) int {
-	signal.Ignore(os.Interrupt) // the terminal sends it to all; the parent decides
+	signal.Ignore(os.Interrupt) // the terminal sends it to all processes, but the parent decides
 	log := slog.New(slog.NewTextHandler(std.err, &slog.HandlerOptions{Level: slog.LevelWarn}))
 	ctx, stop := context.WithCancel(context.Background())
 	defer stop()
@@ -62,20 +62,20 @@ func work(std standard) int {
 	in := json.NewDecoder(std.in)
 	var cfg workerConfig
 	if err := in.Decode(&cfg); err != nil {
-		log.Error("no configuration on standard input", "error", err)
+		log.Error("configuration not read", "error", err)
 		return statusUsage
 	}
-	go func() { // ends with the parent, or the process
+	go func() { // ends when the parent or the process ends
 		_, _ = io.Copy(io.Discard, std.in)
 		stop()
 		<-time.After(2 * stopTimeout)
-		log.Error("the worker does not come to its end")
+		log.Error("worker shutdown timed out")
 		os.Exit(statusInexact)
 	}()
 	w := worker{cfg: cfg, keys: newLayout(cfg.Namespace), client: cfg.Server.connect(), log: log, out: &notes{out: json.NewEncoder(std.out)}}
-	defer func() { _ = w.client.Close() }() // at the end of its use
+	defer func() { _ = w.client.Close() }() // the client is not used again
 	if err := w.run(ctx); err != nil {
-		log.Error("the worker failed", "error", err)
+		log.Error("worker failed", "error", err)
 		return statusInexact
 	}
 	return statusFine
@@ -120,7 +120,7 @@ func (w worker) run(ctx context.Context) error {
 	return engine.Run(context.WithoutCancel(ctx)) // until the subscriptions have ended
 }
 
-// stack is where the modes differ: in one line.
+// stack returns the stack of the mode. It is the only difference between the modes.
 func (w worker) stack(transactor *luatx.Transactor) (message.Middleware, error) {
 	cfg := stack.Config{
 		Logger: w.log,
@@ -139,15 +139,15 @@ func (w worker) stack(transactor *luatx.Transactor) (message.Middleware, error) 
 	return stack.Scripted(transactor, cfg)
 }
 
-// engine has both handlers in the stack.
+// engine returns an Engine with both handlers in the stack.
 func (w worker) engine(mw message.Middleware) (*message.Engine, error) {
 	engine := message.NewEngine(message.EngineConfig{Pipe: message.PipeConfig{
-		Concurrency: 2 * partitions * inFlight, // nothing in flight waits for a worker
+		Concurrency: 2 * partitions * inFlight, // every message in flight has a worker
 		Logger:      w.log,
 	}})
 	books := redisBooks{w.client, w.keys}
 	book := shop.BookInvoice(books, func(code string) string {
-		tag, _ := w.keys.space.Tag(code) // it was checked as the order was read
+		tag, _ := w.keys.space.Tag(code) // checked when the order was read
 		return w.keys.sold(tag)
 	})
 	return engine, errors.Join(
@@ -157,7 +157,7 @@ func (w worker) engine(mw message.Middleware) (*message.Engine, error) {
 	)
 }
 
-// pretend is a middleware that reports an invoice as begun and takes the time that a real handler would take.
+// pretend is a middleware that reports the start of an invoice and takes the time of a real handler.
 func (w worker) pretend(next message.ProcessFunc) message.ProcessFunc {
 	return func(ctx context.Context, msg *message.Message) ([]*message.Message, error) {
 		if msg.Type() == shop.TypeInvoice {
@@ -170,7 +170,7 @@ func (w worker) pretend(next message.ProcessFunc) message.ProcessFunc {
 	}
 }
 
-// subscribe reads the orders and the sold lines of every tag into the engine.
+// subscribe adds the orders and the sold lines of every tag to the engine.
 func (w worker) subscribe(ctx context.Context, engine *message.Engine) error {
 	for _, tag := range w.keys.space.Tags() {
 		for _, key := range []string{w.keys.orders(tag), w.keys.sold(tag)} {
@@ -197,8 +197,8 @@ func (w worker) subscriber(key, group string) stream.SubscriberConfig {
 	}
 }
 
-// publish carries events to the streams of the products until ctx ends: the relay what the scripts have put into the
-// outbox, or forwarders what the pipelines have.
+// publish publishes events to the streams of the products until ctx ends. In scripted mode a relay publishes the events in
+// the outbox, and in pipeline mode forwarders publish the entries of the outbox streams.
 func (w worker) publish(ctx context.Context, transactor *luatx.Transactor, running *sync.WaitGroup) error {
 	publisher, err := stream.NewPublisher(w.client, stream.PublisherConfig{
 		StreamFor: func(event *message.RawMessage) (string, error) { return event.Destination(), nil },
@@ -218,13 +218,13 @@ func (w worker) publish(ctx context.Context, transactor *luatx.Transactor, runni
 	}
 	running.Go(func() {
 		if err := r.Run(ctx); err != nil {
-			w.log.Error("the relay failed", "error", err)
+			w.log.Error("relay failed", "error", err)
 		}
 	})
 	return nil
 }
 
-// forward publishes what the outbox streams hold.
+// forward publishes the entries of the outbox streams.
 func (w worker) forward(ctx context.Context, publisher *stream.Publisher, running *sync.WaitGroup) error {
 	for _, tag := range w.keys.space.Tags() {
 		sub, err := stream.NewOutboxSubscriber(w.client, w.subscriber(w.keys.outbox(tag), ""))
@@ -244,8 +244,8 @@ func (w worker) forward(ctx context.Context, publisher *stream.Publisher, runnin
 	return nil
 }
 
-// toStreams makes the relay's Publisher of one that writes streams. A stream that cannot be written is no fault of
-// the event.
+// toStreams returns a Publisher for the relay that writes to streams. If a stream cannot be written, the destination counts
+// as unavailable.
 func toStreams(publisher *stream.Publisher) relay.Publisher {
 	return relay.PublisherFunc(func(ctx context.Context, events []*message.RawMessage) []error {
 		errs := publisher.Send(ctx, events...)
@@ -258,20 +258,20 @@ func toStreams(publisher *stream.Publisher) relay.Publisher {
 	})
 }
 
-// notes are what a worker tells its parent.
+// notes writes the notes of a worker for its parent.
 type notes struct {
 	mu  sync.Mutex
 	out *json.Encoder
 }
 
-// write ignores what becomes of the note: without a parent there is nobody to hear it, and the worker ends.
+// write ignores errors, because the worker ends when its parent does.
 func (n *notes) write(line note) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	_ = n.out.Encode(line)
 }
 
-// stopwatch is a middleware that takes the time from the receipt of an invoice to its acknowledgement.
+// stopwatch is a middleware that measures the time from the receipt of an invoice to its acknowledgement.
 func (n *notes) stopwatch(next message.ProcessFunc) message.ProcessFunc {
 	return func(ctx context.Context, msg *message.Message) ([]*message.Message, error) {
 		if msg.Type() == shop.TypeInvoice {

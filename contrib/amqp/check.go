@@ -19,7 +19,7 @@ func checkPublishing(p *amqp091.Publishing) error {
 		"Expiration": p.Expiration, "MessageId": p.MessageId, "Type": p.Type, "UserId": p.UserId, "AppId": p.AppId,
 	} {
 		if len(text) > shortText {
-			return fmt.Errorf("%s has %d bytes: use at most %d", name, len(text), shortText)
+			return fmt.Errorf("%s has %d bytes; use at most %d", name, len(text), shortText)
 		}
 	}
 	if err := p.Headers.Validate(); err != nil {
@@ -27,13 +27,13 @@ func checkPublishing(p *amqp091.Publishing) error {
 	}
 	for name := range p.Headers {
 		if len(name) > shortText {
-			return fmt.Errorf("header %.40q: its name has more than %d bytes", name, shortText)
+			return fmt.Errorf("header %.40q: the name has more than %d bytes", name, shortText)
 		}
 	}
 	return nil
 }
 
-var errWide = errors.New("its attributes are larger than a frame: use PublisherConfig.Structured, or a larger frame_max")
+var errWide = errors.New("the attributes are larger than a frame; use PublisherConfig.Structured, or a larger frame_max")
 
 // fits returns an error unless the headers fit into one frame of the connection, as AMQP requires.
 func fits(p *amqp091.Publishing, frame int) error {

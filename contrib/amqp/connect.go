@@ -17,18 +17,18 @@ type DialFunc func(ctx context.Context) (*amqp091.Connection, error)
 // ErrClosed is returned by a closed Publisher.
 var ErrClosed = errors.New("amqp: closed")
 
-var errRecovery = errors.New("amqp: the connection has a Recovery of its own: set none, this package connects again by itself")
+var errRecovery = errors.New("amqp: Config.Recovery is set; leave it out, this package reconnects itself")
 
 // checkDial returns an error unless exactly one of url and dial is set and the URL is valid.
 func checkDial(config, url string, dial DialFunc) error {
 	if (url == "") == (dial == nil) {
-		return fmt.Errorf("amqp: %s.URL and Dial: set exactly one of them", config)
+		return fmt.Errorf("amqp: %s.URL and Dial are both set or both empty; set exactly one", config)
 	}
 	if url == "" {
 		return nil
 	}
 	if _, err := amqp091.ParseURI(url); err != nil {
-		return fmt.Errorf("amqp: %s.URL cannot be parsed: use amqp://user:password@host:5672/vhost", config) // the original error contains the URL
+		return fmt.Errorf("amqp: %s.URL is invalid; use amqp://user:password@host:5672/vhost", config) // the original error contains the URL
 	}
 	return nil
 }

@@ -51,9 +51,9 @@ func publishing(event *message.RawMessage, structured bool, prefix string) (amqp
 	p.ContentType, p.Body = event.DataContentType(), event.Data
 	switch {
 	case strings.HasPrefix(strings.ToLower(p.ContentType), typeFormats):
-		return p, fmt.Errorf("datacontenttype %q would be taken for an event in structured mode: set PublisherConfig.Structured", p.ContentType)
+		return p, fmt.Errorf("datacontenttype %q denotes an event in structured mode; set PublisherConfig.Structured", p.ContentType)
 	case len(p.ContentType) > shortText:
-		return p, fmt.Errorf("datacontenttype has %d bytes, more than %d: set PublisherConfig.Structured", len(p.ContentType), shortText)
+		return p, fmt.Errorf("datacontenttype has more than %[2]d bytes (%[1]d); set PublisherConfig.Structured", len(p.ContentType), shortText)
 	}
 	var err error
 	p.Headers, err = headers(event.Attributes, prefix)
@@ -75,7 +75,7 @@ func headers(attrs message.Attributes, prefix string) (amqp091.Table, error) {
 			continue
 		}
 		if name == "" || len(prefix+name) > shortText {
-			return nil, fmt.Errorf("attribute %.40q: a header has a name of 1 to %d bytes: set PublisherConfig.Structured", name, shortText)
+			return nil, fmt.Errorf("attribute %.40q: a header name has 1 to %d bytes; set PublisherConfig.Structured", name, shortText)
 		}
 		held, err := headerValue(name, value)
 		if err != nil {
@@ -103,7 +103,7 @@ func headerValue(name string, value any) (any, error) {
 		return v, nil
 	}
 	if isTime(name) {
-		return nil, fmt.Errorf("is a %T, want a time", value)
+		return nil, fmt.Errorf("has the type %T instead of a time", value)
 	}
 	switch v := value.(type) {
 	case bool:
@@ -123,7 +123,7 @@ func headerValue(name string, value any) (any, error) {
 	case float32, float64:
 		return fmt.Sprint(v), nil
 	}
-	return nil, fmt.Errorf("is a %T, want a text, number, boolean, time or bytes", value)
+	return nil, fmt.Errorf("has the type %T instead of text, number, boolean, time or bytes", value)
 }
 
 // Unmarshal decodes a delivery, by the first format that it finds:
@@ -153,7 +153,7 @@ func unmarshal(d *amqp091.Delivery) (*message.RawMessage, error) {
 	if strings.HasPrefix(strings.ToLower(d.ContentType), typeFormats) {
 		media, _, err := mime.ParseMediaType(d.ContentType)
 		if err != nil || media != typeStructured {
-			return nil, fmt.Errorf("content type %q is not supported, want %s", d.ContentType, typeStructured)
+			return nil, fmt.Errorf("the content type is %q; only %s is supported", d.ContentType, typeStructured)
 		}
 		msg := message.NewRaw(nil, nil, nil)
 		return msg, msg.UnmarshalJSON(d.Body)
@@ -161,7 +161,7 @@ func unmarshal(d *amqp091.Delivery) (*message.RawMessage, error) {
 	for _, prefix := range []string{PrefixUnderscore, PrefixColon, PrefixKnative} {
 		if version, ok := d.Headers[prefix+message.AttrSpecVersion]; ok {
 			if text, _ := version.(string); !strings.HasPrefix(text, "1.") {
-				return nil, fmt.Errorf("specversion %v is not supported, want %q", version, message.SpecVersion)
+				return nil, fmt.Errorf("specversion is %v; only %q is supported", version, message.SpecVersion)
 			}
 			return binary(d, prefix)
 		}
@@ -245,7 +245,7 @@ func attributeValue(name string, value any) (any, error) {
 		}
 		text, ok := v.(string)
 		if !ok {
-			return nil, fmt.Errorf("is a %T, want a time", value)
+			return nil, fmt.Errorf("has the type %T instead of a time", value)
 		}
 		return parseTime(text)
 	case texts[name]:
@@ -278,7 +278,7 @@ func nativeValue(value any) (any, error) {
 		text, err := v.UTC().MarshalText()
 		return string(text), err
 	}
-	return nil, fmt.Errorf("is a %T, want a text, number, boolean, time or bytes", value)
+	return nil, fmt.Errorf("has the type %T instead of text, number, boolean, time or bytes", value)
 }
 
 func isTime(name string) bool { return name == message.AttrTime || name == message.AttrExpiryTime }
@@ -286,7 +286,7 @@ func isTime(name string) bool { return name == message.AttrTime || name == messa
 func parseTime(text string) (time.Time, error) {
 	var t time.Time
 	if err := t.UnmarshalText([]byte(text)); err != nil {
-		return t, errors.New("is no RFC 3339 time")
+		return t, errors.New("is not an RFC 3339 time")
 	}
 	return t, nil
 }

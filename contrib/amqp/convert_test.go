@@ -23,7 +23,7 @@ func deliver(p amqp091.Publishing) *amqp091.Delivery {
 	}
 }
 
-func TestRoundTrip(t *testing.T) {
+func TestPublishingSurvivesARoundTrip(t *testing.T) {
 	t.Parallel()
 	at := time.Date(2026, 7, 1, 12, 0, 0, 5, time.FixedZone("", 7200))
 	event := message.NewRaw([]byte{0, 0xff}, message.Attributes{
@@ -60,7 +60,7 @@ func TestRoundTrip(t *testing.T) {
 	}
 }
 
-func TestUnmarshal(t *testing.T) {
+func TestUnmarshalConvertsDeliveriesOfOtherSenders(t *testing.T) {
 	t.Parallel()
 	noon := time.Date(2026, 7, 1, 12, 0, 0, 0, time.UTC)
 	for name, test := range map[string]struct {
@@ -118,7 +118,7 @@ func TestUnmarshal(t *testing.T) {
 	}
 }
 
-func TestRefusedAttributes(t *testing.T) {
+func TestMarshalRejectsAttributesThatDoNotFitAHeader(t *testing.T) {
 	t.Parallel()
 	for name, attrs := range map[string]message.Attributes{
 		"no UTF-8": {"x": "\xff"}, "no time": {"time": "noon"}, "a time of another type": {"time": 5}, "a struct": {"x": struct{}{}},
@@ -130,7 +130,7 @@ func TestRefusedAttributes(t *testing.T) {
 	}
 }
 
-func FuzzRoundTrip(f *testing.F) {
+func FuzzMessageSurvivesARoundTrip(f *testing.F) {
 	f.Add("id", "/s", "subject", "name", "value", []byte("data"), int64(3), true)
 	f.Fuzz(func(t *testing.T, id, source, subject, name, value string, data []byte, n int64, truth bool) {
 		event := message.NewRaw(data, message.Attributes{"id": id, "source": source, "type": "t", "subject": subject, "number": n, "truth": truth}, nil)

@@ -16,7 +16,7 @@ var (
 	// ErrUnroutable is the error of an event for which the broker found no queue.
 	ErrUnroutable = errors.New("amqp: no queue is bound for the event")
 	// ErrNacked is the error of an event that the broker did not accept, because a queue is full or has failed.
-	ErrNacked = errors.New("amqp: the broker has nacked the event")
+	ErrNacked = errors.New("amqp: the broker nacked the event")
 	// ErrBlocked means that the broker accepts nothing from publishers, because it is short of memory or disk.
 	ErrBlocked = errors.New("amqp: the broker blocks publishers")
 	// ErrUnconfirmed is the error of an event that the broker did not confirm in time. The broker may have it.
@@ -24,8 +24,8 @@ var (
 )
 
 var (
-	errBehind = errors.New("amqp: an event before it with the same partition key was not sent")
-	errSame   = errors.New("amqp: refused as another event to the same exchange was")
+	errBehind = errors.New("amqp: an earlier event with the same partition key was not sent")
+	errSame   = errors.New("amqp: another event to the same exchange was refused")
 )
 
 // laterDelay is the delay before an event is retried if only its queue does not accept it.

@@ -96,7 +96,7 @@ func (l *link) open() (*channel, error) {
 		return nil, fmt.Errorf("amqp: open a channel: %w", err)
 	}
 	if err := raw.Confirm(false); err != nil {
-		return nil, errors.Join(fmt.Errorf("amqp: ask for confirms: %w", err), raw.Close())
+		return nil, errors.Join(fmt.Errorf("amqp: enable confirms: %w", err), raw.Close())
 	}
 	return &channel{
 		Channel: raw,

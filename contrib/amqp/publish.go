@@ -191,7 +191,7 @@ func (b *batch) lost(ctx context.Context, letters []*letter, err error) {
 	case errors.Is(err, ErrBlocked):
 		b.down = relay.Unavailable(relay.Classify("blocked", err))
 	case ctx.Err() != nil:
-		b.down = relay.Unavailable(relay.Classify("network", fmt.Errorf("amqp: no connection in time: %w", err)))
+		b.down = relay.Unavailable(relay.Classify("network", fmt.Errorf("amqp: connect in time: %w", err)))
 	default:
 		b.down = unreachable(err)
 	}

@@ -71,7 +71,7 @@ func NewPublisher(cfg PublisherConfig) (*Publisher, error) {
 		return nil, err
 	}
 	if cfg.Timeout < 0 {
-		return nil, errors.New("amqp: PublisherConfig.Timeout is negative: use 0 for the default")
+		return nil, errors.New("amqp: PublisherConfig.Timeout is negative; use 0 for the default")
 	}
 	cfg.Timeout = cmp.Or(cfg.Timeout, 10*time.Second)
 	cfg.Prefix = cmp.Or(cfg.Prefix, PrefixUnderscore)
@@ -84,7 +84,7 @@ func NewPublisher(cfg PublisherConfig) (*Publisher, error) {
 	return &Publisher{cfg: cfg, turn: make(chan struct{}, 1)}, nil
 }
 
-var errNoAddress = errors.New("amqp: the event has no destination: set one, or PublisherConfig.Address")
+var errNoAddress = errors.New("amqp: the event has no destination; set a destination or PublisherConfig.Address")
 
 func byDestination(exchange string) func(*message.RawMessage) (string, string, error) {
 	return func(event *message.RawMessage) (string, string, error) {
@@ -170,7 +170,7 @@ func (p *Publisher) letter(at int, event *message.RawMessage) *letter {
 		return l
 	}
 	if len(l.exchange) > shortText || len(l.key) > shortText {
-		l.err = unrouted(fmt.Errorf("amqp: exchange %.40q, routing key %.40q: use at most %d bytes each", l.exchange, l.key, shortText))
+		l.err = unrouted(fmt.Errorf("amqp: exchange %.40q, routing key %.40q are too long; use at most %d bytes each", l.exchange, l.key, shortText))
 		return l
 	}
 	if l.publishing, err = publishing(event, p.cfg.Structured, p.cfg.Prefix); err != nil {

@@ -21,9 +21,9 @@ import (
 	"github.com/luatx/luatx/relay"
 )
 
-// TestPublisher runs the suite of luatxtest on a real broker, in each mode. Outages cut the connection. An event is refused
-// because no queue is bound for it, or because its exchange does not exist, so that the broker closes the channel.
-func TestPublisher(t *testing.T) {
+// TestPublisherPassesTheSuite runs the suite of luatxtest on a real broker, in each mode. Outages cut the connection. An event
+// is refused because no queue is bound for it, or because its exchange does not exist, so that the broker closes the channel.
+func TestPublisherPassesTheSuite(t *testing.T) {
 	t.Parallel()
 	node := rabbit.Shared(t)
 	for name, target := range map[string]struct {
@@ -60,8 +60,8 @@ func TestPublisher(t *testing.T) {
 	}
 }
 
-// TestAnswers tests the result of each rejection by a broker, and that the others of the batch are sent once.
-func TestAnswers(t *testing.T) {
+// TestRejectionDoesNotAffectTheOtherEventsOfABatch checks the result of each rejection by a broker.
+func TestRejectionDoesNotAffectTheOtherEventsOfABatch(t *testing.T) {
 	t.Parallel()
 	node := rabbit.Shared(t)
 	ch := admin(t, node)
@@ -142,8 +142,7 @@ func TestAnswers(t *testing.T) {
 	}
 }
 
-// TestProperties tests the properties of a message.
-func TestProperties(t *testing.T) {
+func TestPublishedMessageHasTheDocumentedProperties(t *testing.T) {
 	t.Parallel()
 	node := rabbit.Shared(t)
 	q := queue(t, admin(t, node), nil)
@@ -164,16 +163,15 @@ func TestProperties(t *testing.T) {
 	}
 }
 
-// TestNoMandatory tests that events without a queue are dropped if that is configured.
-func TestNoMandatory(t *testing.T) {
+func TestEventWithoutAQueueIsDroppedIfConfigured(t *testing.T) {
 	t.Parallel()
 	node := rabbit.Shared(t)
 	p := newPublisher(t, amqp.PublisherConfig{URL: rabbit.URL(node.Addr()), NoMandatory: true, Exchange: "amq.topic"})
 	redistest.Must(t, errors.Join(p.Publish(soon(t), []*message.RawMessage{event("1", "destination", "a.b")})...))
 }
 
-// TestUnconfirmed tests that no event counts as sent without a confirm, even if the broker has it.
-func TestUnconfirmed(t *testing.T) {
+// TestEventWithoutAConfirmIsNotSent holds back the confirms of a broker that has the event.
+func TestEventWithoutAConfirmIsNotSent(t *testing.T) {
 	t.Parallel()
 	node := rabbit.Shared(t)
 	proxy, q := startProxy(t, node.Addr()), queue(t, admin(t, node), nil)
@@ -223,8 +221,7 @@ func TestUnconfirmed(t *testing.T) {
 	redistest.Must(t, errors.Join(p.Publish(soon(t), batch)...))
 }
 
-// TestBlocked tests that a broker that blocks publishers is an outage, and that the outage ends.
-func TestBlocked(t *testing.T) {
+func TestBlockedPublisherIsAnOutageThatEnds(t *testing.T) {
 	t.Parallel()
 	node := rabbit.Shared(t)
 	proxy, q := startProxy(t, node.Addr()), queue(t, admin(t, node), nil)
@@ -254,8 +251,7 @@ func TestBlocked(t *testing.T) {
 	}
 }
 
-// TestConnectErrors tests the results of events if the connection fails.
-func TestConnectErrors(t *testing.T) {
+func TestEventsFailIfTheConnectionFails(t *testing.T) {
 	t.Parallel()
 	node := rabbit.Shared(t)
 	for name, cfg := range map[string]amqp.PublisherConfig{
@@ -288,9 +284,8 @@ func TestConnectErrors(t *testing.T) {
 	}
 }
 
-// TestPowerCut kills the broker after it has confirmed a batch. The confirmed events must exist afterwards, and Publisher and
-// Subscriber must reconnect.
-func TestPowerCut(t *testing.T) {
+// TestConfirmedEventsSurviveAKilledBroker also checks that Publisher and Subscriber reconnect.
+func TestConfirmedEventsSurviveAKilledBroker(t *testing.T) {
 	if os.Getenv("LUATX_VERIFY") == "" {
 		t.Skip("restarts a broker: set LUATX_VERIFY=1")
 	}

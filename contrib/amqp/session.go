@@ -37,7 +37,7 @@ func newSession(s *subscription, conn *amqp091.Connection, ch *amqp091.Channel) 
 	}
 }
 
-var errCancelled = errors.New("amqp: the broker has cancelled the consumer: the queue was deleted, or has moved")
+var errCancelled = errors.New("amqp: the broker cancelled the consumer because the queue was deleted or moved")
 
 func (s *session) why() error {
 	select {
@@ -153,9 +153,9 @@ func (s *session) settleRest(patience time.Duration) {
 	select {
 	case <-s.empty:
 	case err := <-s.closed:
-		s.log.Debug("amqp: the connection was lost before all was settled", "error", orClosed(err))
+		s.log.Debug("amqp: connection lost with unsettled messages", "error", orClosed(err))
 	case <-timer.C:
-		s.log.Error("amqp: messages were not settled in time after the subscription's end; others get them")
+		s.log.Error("amqp: settle timeout exceeded")
 	}
 }
 

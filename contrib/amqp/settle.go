@@ -47,11 +47,11 @@ func (s *session) nacked(tag uint64, id string, headers amqp091.Table, reason er
 // refuse rejects a message that another delivery cannot fix. Without dead letters, it holds the message.
 func (s *session) refuse(tag uint64, id string, reason error) {
 	if !s.cfg.DeadLetters {
-		s.log.Error("amqp: message refused for good; there are no dead letters, so it comes again", "id", id, "error", reason, "retry_in", s.cfg.RefusedHold)
+		s.log.Error("amqp: message refused, no dead letters", "id", id, "error", reason, "retry_in", s.cfg.RefusedHold)
 		s.hold(tag, s.cfg.RefusedHold)
 		return
 	}
-	s.log.Warn("amqp: message refused for good; it goes to the dead letters", "id", id, "error", reason)
+	s.log.Warn("amqp: message refused", "id", id, "error", reason)
 	s.counts.rejected.Add(1)
 	s.tell(func() error { return s.ch.Nack(tag, false, false) })
 }
@@ -88,7 +88,7 @@ func (s *session) requeue(tag uint64) {
 func (s *session) tell(say func() error) {
 	if err := say(); err != nil {
 		s.counts.lost.Add(1)
-		s.log.Debug("amqp: settled after its connection was lost; it comes again", "error", err)
+		s.log.Debug("amqp: settlement lost", "error", err)
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -18,7 +18,7 @@ var (
 	// ErrSubscribed is returned if the Subscriber has a subscription that has not ended.
 	ErrSubscribed = errors.New("amqp: already subscribed")
 	// ErrNoIdentity is the error of a message without an id, which cannot be recognized when it is delivered again.
-	ErrNoIdentity = errors.New("amqp: the message has no identity: senders must set a CloudEvents id or the property message-id")
+	ErrNoIdentity = errors.New("amqp: the message has no identity; set a CloudEvents id or the property message-id in the sender")
 )
 
 // SubscriberConfig configures a Subscriber. Queue, and one of URL and Dial, are required.
@@ -92,8 +92,8 @@ func (c SubscriberConfig) validate() error {
 	errs = append(errs, checkDial("SubscriberConfig", c.URL, c.Dial))
 	refuse(c.Queue == "" || len(c.Queue) > shortText, "Queue", "must be a name of 1 to 255 bytes")
 	refuse(c.MaxInFlight < 0 || c.MaxInFlight > maxPrefetch, "MaxInFlight", "must be 1 to 65535, or 0 for the default")
-	refuse(c.MaxHold < 0 || c.RefusedHold < 0 || c.SettleTimeout < 0, "MaxHold, RefusedHold and SettleTimeout", "must not be negative: use 0 for the default")
-	refuse(c.NackBackoff.Base < 0 || c.NackBackoff.Max < 0 || c.Reconnect.Base < 0 || c.Reconnect.Max < 0, "NackBackoff and Reconnect", "must not be negative: use 0 for the default")
+	refuse(c.MaxHold < 0 || c.RefusedHold < 0 || c.SettleTimeout < 0, "MaxHold, RefusedHold and SettleTimeout", "must not be negative; use 0 for the default")
+	refuse(c.NackBackoff.Base < 0 || c.NackBackoff.Max < 0 || c.Reconnect.Base < 0 || c.Reconnect.Max < 0, "NackBackoff and Reconnect", "must not be negative; use 0 for the default")
 	if err := c.Arguments.Validate(); err != nil {
 		errs = append(errs, fmt.Errorf("amqp: SubscriberConfig.Arguments: %w", err))
 	}

@@ -48,7 +48,7 @@ func send(t testing.TB, ch *amqp091.Channel, queue string, m amqp091.Publishing)
 	redistest.Must(t, ch.PublishWithContext(t.Context(), "", queue, true, false, m))
 }
 
-func TestSubscriber(t *testing.T) {
+func TestSubscriberSettlesMessages(t *testing.T) {
 	t.Parallel()
 	node := rabbit.Shared(t)
 	ch := admin(t, node)
@@ -109,8 +109,7 @@ func TestSubscriber(t *testing.T) {
 	}
 }
 
-// TestWithoutDeadLetters tests that no message is dropped without dead letters.
-func TestWithoutDeadLetters(t *testing.T) {
+func TestRefusedMessageWithoutDeadLettersIsDeliveredAgain(t *testing.T) {
 	t.Parallel()
 	node := rabbit.Shared(t)
 	ch := admin(t, node)
@@ -136,8 +135,8 @@ func TestWithoutDeadLetters(t *testing.T) {
 	}
 }
 
-// TestReconnect cuts the connection while messages are out. All are delivered again, and settlements of the old ones are lost.
-func TestReconnect(t *testing.T) {
+// TestUnsettledMessagesAreDeliveredAgainAfterAReconnect also checks that settlements of the old deliveries have no effect.
+func TestUnsettledMessagesAreDeliveredAgainAfterAReconnect(t *testing.T) {
 	t.Parallel()
 	node := rabbit.Shared(t)
 	ch, proxy := admin(t, node), startProxy(t, node.Addr())
@@ -179,8 +178,7 @@ func TestReconnect(t *testing.T) {
 	next(t, in).Ack()
 }
 
-// TestStop tests that messages that were not received are requeued at once, and that received ones can be settled.
-func TestStop(t *testing.T) {
+func TestStopRequeuesUnreceivedMessagesAndWaitsForOthers(t *testing.T) {
 	t.Parallel()
 	node := rabbit.Shared(t)
 	ch := admin(t, node)
@@ -218,7 +216,7 @@ func TestStop(t *testing.T) {
 	lost.Ack()
 }
 
-func TestSubscriberConfig(t *testing.T) {
+func TestSubscriberRejectsInvalidConfig(t *testing.T) {
 	t.Parallel()
 	for _, cfg := range []amqp.SubscriberConfig{
 		{},

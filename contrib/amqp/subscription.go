@@ -21,7 +21,7 @@ type subscription struct {
 func (s *subscription) run(ctx context.Context, current *session) {
 	defer func() { <-s.active }()
 	for current != nil && current.deliver(ctx) {
-		s.log.Error("amqp: the connection is lost; connecting again", "error", current.why())
+		s.log.Error("amqp: connection lost", "error", current.why())
 		current.close(0)
 		s.drain() // the broker delivers these again
 		current = s.reopen(ctx)
@@ -54,10 +54,10 @@ func (s *subscription) reopen(ctx context.Context) *session {
 	for attempt := 1; sleep.For(ctx, s.cfg.Reconnect.Delay(attempt)); attempt++ {
 		next, err := s.open(ctx)
 		if err == nil {
-			s.log.Info("amqp: connected again", "attempts", attempt)
+			s.log.Info("amqp: reconnected", "attempts", attempt)
 			return next
 		}
-		s.log.Debug("amqp: cannot connect", "error", err)
+		s.log.Debug("amqp: connect failed", "error", err)
 	}
 	return nil
 }

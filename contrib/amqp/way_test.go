@@ -15,10 +15,10 @@ import (
 	"github.com/luatx/luatx/relay"
 )
 
-// TestWholeWay is a service. Orders arrive in a queue, each in a transaction that counts it and emits an event, which a relay
-// publishes to another queue. Every order is sent twice, some handlers fail, and connections are cut. Each order counts once, and
-// each event arrives.
-func TestWholeWay(t *testing.T) {
+// TestOrdersBecomeEventsOnceDespiteFaults is a service. Orders arrive in a queue, each in a transaction that counts it and
+// emits an event, which a relay publishes to another queue. Every order is sent twice, some handlers fail, and connections are
+// cut.
+func TestOrdersBecomeEventsOnceDespiteFaults(t *testing.T) {
 	t.Parallel()
 	node := rabbit.Shared(t)
 	ch, proxy := admin(t, node), startProxy(t, node.Addr())

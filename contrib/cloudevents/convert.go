@@ -38,7 +38,7 @@ func toEvent(msg *message.RawMessage) (event.Event, error) {
 		return event.Event{}, errors.New("the message is nil")
 	}
 	if v := msg.SpecVersion(); v != "" && v != message.SpecVersion {
-		return event.Event{}, fmt.Errorf("specversion %q is not supported, want %q", v, message.SpecVersion)
+		return event.Event{}, fmt.Errorf("specversion is %q; only %q is supported", v, message.SpecVersion)
 	}
 	e := event.New(event.CloudEventsVersionV1)
 	for _, name := range slices.Sorted(maps.Keys(msg.Attributes)) {
@@ -70,7 +70,7 @@ func isJSON(contentType string, data []byte) bool {
 
 func set(e *event.Event, name string, value any) error {
 	if name == "data" || strings.Trim(name, "abcdefghijklmnopqrstuvwxyz0123456789") != "" || name == "" {
-		return errors.New("is no name of CloudEvents: use small letters and digits")
+		return errors.New("is not a valid CloudEvents name; use lower-case letters and digits")
 	}
 	if name == message.AttrTime || name == message.AttrExpiryTime {
 		at, err := when(value)
@@ -89,7 +89,7 @@ func set(e *event.Event, name string, value any) error {
 	switch name {
 	case message.AttrID, message.AttrType, message.AttrSource, message.AttrSubject, message.AttrDataContentType, message.AttrDataSchema:
 		if !isText {
-			return fmt.Errorf("is a %T, want a text", value)
+			return fmt.Errorf("has the type %T instead of text", value)
 		}
 		return setText(e, name, text)
 	}
@@ -104,10 +104,10 @@ func set(e *event.Event, name string, value any) error {
 func setText(e *event.Event, name, text string) error {
 	context, ok := e.Context.(*event.EventContextV1)
 	if !ok {
-		return errors.New("is of another version")
+		return errors.New("belongs to another version")
 	}
 	if strings.TrimSpace(text) == "" {
-		return errors.New("is blank, and the SDK would refuse it")
+		return errors.New("is blank, which the SDK rejects")
 	}
 	switch name {
 	case message.AttrID:
@@ -137,7 +137,7 @@ func setText(e *event.Event, name, text string) error {
 func verbatim(text string) (url.URL, error) {
 	u, err := url.Parse(text)
 	if err != nil {
-		return url.URL{}, errors.New("is no URI reference")
+		return url.URL{}, errors.New("is not a URI reference")
 	}
 	if u.String() != text {
 		return url.URL{Opaque: text}, nil
@@ -152,11 +152,11 @@ func when(value any) (time.Time, error) {
 	case string:
 		var t time.Time
 		if err := t.UnmarshalText([]byte(v)); err != nil {
-			return t, errors.New("is no RFC 3339 time")
+			return t, errors.New("is not an RFC 3339 time")
 		}
 		return t, nil
 	}
-	return time.Time{}, fmt.Errorf("is a %T, want a time", value)
+	return time.Time{}, fmt.Errorf("has the type %T instead of a time", value)
 }
 
 // extension converts a value to a type that the SDK supports.
@@ -179,7 +179,7 @@ func extension(value any) (any, error) {
 	case float32, float64:
 		return fmt.Sprint(v), nil
 	}
-	return nil, fmt.Errorf("is a %T, want a text, number, boolean, time or bytes", value)
+	return nil, fmt.Errorf("has the type %T instead of text, number, boolean, time or bytes", value)
 }
 
 // FromEvent converts an event of the SDK into a message that shares its data. Bytes become base64 text, and times other than time
@@ -187,7 +187,7 @@ func extension(value any) (any, error) {
 // message.ErrDecode.
 func FromEvent(e event.Event) (*message.RawMessage, error) {
 	if e.Context == nil || e.SpecVersion() != event.CloudEventsVersionV1 {
-		return nil, fmt.Errorf("%w: cloudevents: the event is of no version 1.0: convert its Context by AsV1, and its data", message.ErrDecode)
+		return nil, fmt.Errorf("%w: cloudevents: the event does not have version 1.0; convert its Context with AsV1, and its data", message.ErrDecode)
 	}
 	if err := e.Validate(); err != nil {
 		return nil, fmt.Errorf("%w: cloudevents: event %q: %w", message.ErrDecode, e.ID(), err)

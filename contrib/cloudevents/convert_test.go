@@ -69,9 +69,9 @@ func at(text string) time.Time {
 	return t
 }
 
-// TestValid decodes each event on both sides and converts it in both directions: directly, through the SDK's JSON, and through
-// stream entries in both modes.
-func TestValid(t *testing.T) {
+// TestEventsConvertInBothDirections decodes each event on both sides, and converts it directly, through the SDK's JSON, and
+// through stream entries in both modes.
+func TestEventsConvertInBothDirections(t *testing.T) {
 	t.Parallel()
 	for _, test := range valid {
 		t.Run(test.name, func(t *testing.T) {
@@ -182,8 +182,7 @@ func plain(attrs message.Attributes) message.Attributes {
 	return out
 }
 
-// TestInvalid tests that both sides reject invalid CloudEvents.
-func TestInvalid(t *testing.T) {
+func TestInvalidEventsAreRejectedOnBothSides(t *testing.T) {
 	t.Parallel()
 	without := func(name string) string {
 		var all map[string]any
@@ -245,8 +244,7 @@ func TestInvalid(t *testing.T) {
 	}
 }
 
-// TestTypes tests the conversion of attribute types that only one side has.
-func TestTypes(t *testing.T) {
+func TestAttributeTypesOfOneSideAreConverted(t *testing.T) {
 	t.Parallel()
 	noon := at("2026-07-01T12:00:00Z")
 	e, err := cloudevents.ToEvent(message.NewRaw([]byte("<a/>"), message.Attributes{
@@ -283,7 +281,7 @@ func TestTypes(t *testing.T) {
 	}
 }
 
-func FuzzRoundTrip(f *testing.F) {
+func FuzzEventSurvivesARoundTrip(f *testing.F) {
 	f.Add("id", "/s", "t", "subject", "name", "value", "text/plain", []byte("data"), int32(3))
 	f.Add("1", "urn:a:b", "x", "", "ext", "", "application/json", []byte(`{"a":[1]}`), int32(-1))
 	f.Add(" 1", "/s", "t ", " subject ", "name", " value ", "0 ", []byte("0"), int32(0)) // the SDK's setters would trim the blanks

@@ -53,7 +53,7 @@ func NewPublisher(c client.Client, cfg PublisherConfig) (*Publisher, error) {
 		return nil, errors.New("cloudevents: NewPublisher needs a client")
 	}
 	if cfg.Timeout < 0 || cfg.Concurrency < 0 {
-		return nil, errors.New("cloudevents: PublisherConfig.Timeout and Concurrency: use 0 for the default, or more")
+		return nil, errors.New("cloudevents: PublisherConfig.Timeout or Concurrency is negative; use 0 for the default, or more")
 	}
 	cfg.Timeout = cmp.Or(cfg.Timeout, 10*time.Second)
 	if cfg.Answer == nil {

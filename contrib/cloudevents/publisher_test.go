@@ -23,8 +23,9 @@ import (
 	"github.com/luatx/luatx/relay/cehttp"
 )
 
-// TestPublisher runs the suite of luatxtest. The SDK's client sends over HTTP to a receiver that does not use the SDK.
-func TestPublisher(t *testing.T) {
+// TestPublisherPassesTheSuite runs the suite of luatxtest. The SDK's client sends over HTTP to a receiver that does not use the
+// SDK.
+func TestPublisherPassesTheSuite(t *testing.T) {
 	t.Parallel()
 	luatxtest.TestPublisher(t, func(t testing.TB) luatxtest.PublisherTarget {
 		t.Helper()
@@ -61,8 +62,7 @@ func httpClient(t testing.TB, opts ...sdkhttp.Option) client.Client {
 	return c
 }
 
-// TestAnswer tests the result for the relay of each result of the SDK.
-func TestAnswer(t *testing.T) {
+func TestAnswerMapsEachResultOfTheSDK(t *testing.T) {
 	t.Parallel()
 	status := func(code int) protocol.Result { return sdkhttp.NewResult(code, "%w", protocol.ResultNACK) }
 	for name, test := range map[string]struct {
@@ -90,8 +90,7 @@ func TestAnswer(t *testing.T) {
 	}
 }
 
-// TestNetwork tests the results of an event without a receiver, without a response, and when the relay stops.
-func TestNetwork(t *testing.T) {
+func TestEventFailsWithoutReceiverResponseOrRelay(t *testing.T) {
 	t.Parallel()
 	asked, release := make(chan struct{}, 10), make(chan struct{})
 	server := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { asked <- struct{}{}; <-release }))

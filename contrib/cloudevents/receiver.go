@@ -42,7 +42,7 @@ func NewReceiver(c client.Client, cfg ReceiverConfig) (*Receiver, error) {
 		return nil, errors.New("cloudevents: NewReceiver needs a client")
 	}
 	if cfg.Timeout < 0 {
-		return nil, errors.New("cloudevents: ReceiverConfig.Timeout: use 0 for the default, or more")
+		return nil, errors.New("cloudevents: ReceiverConfig.Timeout is negative; use 0 for the default, or more")
 	}
 	cfg.Timeout = cmp.Or(cfg.Timeout, 30*time.Second)
 	if cfg.Result == nil {

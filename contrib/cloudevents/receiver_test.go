@@ -53,9 +53,9 @@ func command(t *testing.T, id string) event.Event {
 	return e
 }
 
-// TestReceiver is a service. The SDK's client sends commands over HTTP, each runs in a transaction, and the response follows the
-// commit. Each command is sent twice and counts once.
-func TestReceiver(t *testing.T) {
+// TestReceiverAppliesEachCommandOnceBeforeItsResponse is a service. The SDK's client sends commands over HTTP, and each runs in
+// a transaction. Each command is sent twice.
+func TestReceiverAppliesEachCommandOnceBeforeItsResponse(t *testing.T) {
 	t.Parallel()
 	client := redistest.Single(t).Client(t)
 	ns := redistest.Namespace(t)
@@ -115,8 +115,8 @@ func (o order) Handle(ctx context.Context, in *message.Message) ([]*message.Mess
 	return nil, o.handle(ctx, in)
 }
 
-// TestUnsettled tests the responses to events that are not received, not settled, or interrupted by the end.
-func TestUnsettled(t *testing.T) {
+// TestReceiverRespondsToUnsettledEvents covers events that are not received, not settled, or interrupted by the end.
+func TestReceiverRespondsToUnsettledEvents(t *testing.T) {
 	t.Parallel()
 	for what, test := range map[string]struct {
 		timeout time.Duration

@@ -3,7 +3,9 @@ package kafka_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
+	"os"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -20,7 +22,13 @@ import (
 	"github.com/luatx/luatx/message"
 )
 
-func TestMain(m *testing.M) { redistest.Main(m) }
+func TestMain(m *testing.M) {
+	if args, ok := brokertest.Member(); ok {
+		fmt.Fprintln(os.Stderr, "the member ended:", memberMain(args))
+		os.Exit(1)
+	}
+	redistest.Main(m)
+}
 
 var (
 	next  = brokertest.Next
@@ -127,7 +135,7 @@ func (c *cluster) join(topic string, change ...func(*kafka.SubscriberConfig)) *m
 	redistest.Must(c.t, err)
 	client := c.client(append(sub.Options(), kgo.ConsumerGroup("service-"+topic), kgo.ConsumeTopics(topic), kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()))...)
 	ctx, cancel := context.WithCancel(context.Background())
-	in, err := sub.Subscribe(ctx, client)
+	in, err := sub.Subscribe(ctx)
 	redistest.Must(c.t, err)
 	m := &member{in: in, client: client}
 	m.end = sync.OnceFunc(func() {
@@ -147,14 +155,20 @@ func (c *cluster) join(topic string, change ...func(*kafka.SubscriberConfig)) *m
 // committed returns the committed offset of a partition, or 0 if there is none.
 func (c *cluster) committed(topic string, partition int32) int64 {
 	c.t.Helper()
+	return c.offset("service-"+topic, topic, partition)
+}
+
+// offset returns the committed offset of a group, or 0 if there is none.
+func (c *cluster) offset(group, topic string, partition int32) int64 {
+	c.t.Helper()
 	req := kmsg.NewPtrOffsetFetchRequest()
 	of := kmsg.NewOffsetFetchRequestTopic()
 	of.Topic, of.Partitions = topic, []int32{partition}
-	req.Group, req.Topics = "service-"+topic, []kmsg.OffsetFetchRequestTopic{of}
+	req.Group, req.Topics = group, []kmsg.OffsetFetchRequestTopic{of}
 	g := kmsg.NewOffsetFetchRequestGroup()
 	gt := kmsg.NewOffsetFetchRequestGroupTopic()
 	gt.Topic, gt.Partitions = topic, []int32{partition}
-	g.Group, g.Topics = "service-"+topic, []kmsg.OffsetFetchRequestGroupTopic{gt}
+	g.Group, g.Topics = group, []kmsg.OffsetFetchRequestGroupTopic{gt}
 	req.Groups = []kmsg.OffsetFetchRequestGroup{g}
 	resp, err := req.RequestWith(context.Background(), c.client())
 	redistest.Must(c.t, err)
@@ -185,4 +199,16 @@ func (c *cluster) records(topic string, n int) []*kgo.Record {
 		all = append(all, client.PollFetches(ctx).Records()...)
 	}
 	return all
+}
+
+// recreate deletes a topic and creates it again with one partition.
+func (c *cluster) recreate(topic string) {
+	c.t.Helper()
+	req := kmsg.NewPtrDeleteTopicsRequest()
+	of := kmsg.NewDeleteTopicsRequestTopic()
+	of.Topic = &topic
+	req.TopicNames, req.Topics = []string{topic}, []kmsg.DeleteTopicsRequestTopic{of}
+	_, err := req.RequestWith(c.t.Context(), c.client())
+	redistest.Must(c.t, err)
+	redistest.Must(c.t, c.CreateTopic(topic, 1, nil))
 }

@@ -19,9 +19,9 @@ func (s *Subscriber) commit(ctx context.Context) {
 	s.commitOf(ctx, moved)
 }
 
-// commitOf commits the changed offsets of partitions. The caller holds committing. The next commit retries offsets that could not
-// be committed.
-func (s *Subscriber) commitOf(ctx context.Context, partitions []*partition) {
+// commitOf commits the changed offsets of partitions, and reports whether that succeeded. The caller holds committing. The next
+// commit retries offsets that could not be committed.
+func (s *Subscriber) commitOf(ctx context.Context, partitions []*partition) bool {
 	offsets := make(map[string]map[int32]kgo.EpochOffset)
 	s.mu.Lock()
 	for _, p := range partitions {
@@ -36,7 +36,7 @@ func (s *Subscriber) commitOf(ctx context.Context, partitions []*partition) {
 	}
 	s.mu.Unlock()
 	if len(offsets) == 0 {
-		return
+		return true
 	}
 	ctx, cancel := context.WithTimeout(ctx, commitTimeout)
 	defer cancel()
@@ -54,7 +54,7 @@ func (s *Subscriber) commitOf(ctx context.Context, partitions []*partition) {
 		}
 	})
 	if failed == nil {
-		return
+		return true
 	}
 	s.cfg.Logger.Warn("kafka: offsets could not be committed; should this process end now, their records come again", "error", failed)
 	s.mu.Lock()
@@ -62,6 +62,7 @@ func (s *Subscriber) commitOf(ctx context.Context, partitions []*partition) {
 		p.dirty = p.dirty || offsets[p.topic][p.partition] == p.next && p.next.Offset > 0
 	}
 	s.mu.Unlock()
+	return false
 }
 
 // giveUp removes partitions that were revoked or lost. It commits their offsets a last time if the group still accepts that.

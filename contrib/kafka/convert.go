@@ -102,6 +102,6 @@ func identify(attrs message.Attributes, rec *kgo.Record) {
 		attrs[message.AttrID] = strconv.Itoa(int(rec.Partition)) + "-" + strconv.FormatInt(rec.Offset, 10) + "-" + strconv.FormatInt(rec.Timestamp.UnixMilli(), 10)
 	}
 	if attrs.Source() == "" {
-		attrs[message.AttrSource] = "kafka://" + rec.Topic
+		attrs[message.AttrSource] = sourceOf(rec.Topic)
 	}
 }

@@ -64,11 +64,6 @@ func ExampleSubscriber() {
 	defer client.Close() // after the engine has ended, so that other members take over
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
-	input, err := subscriber.Subscribe(ctx, client)
-	if err != nil {
-		fmt.Println(err)
-		return
-	}
 
 	engine := message.NewEngine(message.EngineConfig{})
 	handler := func(_ context.Context, msg *message.TypedMessage[map[string]int]) ([]*message.Message, error) {
@@ -82,7 +77,7 @@ func ExampleSubscriber() {
 		fmt.Println(err)
 		return
 	}
-	if err := engine.AddRawInput("orders", nil, input); err != nil {
+	if err := engine.AddSubscriber("orders", nil, subscriber); err != nil {
 		fmt.Println(err)
 		return
 	}

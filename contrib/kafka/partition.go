@@ -5,6 +5,8 @@ import (
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/luatx/luatx/message"
 )
 
 type state int
@@ -28,6 +30,8 @@ type entry struct {
 // partition is a partition that this member of the group owns. The Subscriber's lock guards it.
 type partition struct {
 	place
+	epoch     string // of the topic
+	tenure    *message.Tenure
 	entries   []*entry // by offset; the first one is not acked
 	open      int      // out or postponed
 	next      kgo.EpochOffset

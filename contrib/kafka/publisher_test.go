@@ -166,20 +166,26 @@ func TestRefused(t *testing.T) {
 			t.Errorf("%s: %v", want, err)
 		}
 	}
-	sub, err := kafka.NewSubscriber(kafka.SubscriberConfig{})
-	redistest.Must(t, err)
-	for want, client := range map[string]*kgo.Client{
-		"needs a client": nil, "in no group": c.client(), "commit by itself": c.client(kgo.ConsumerGroup("g"), kgo.ConsumeTopics("in")),
+	group := []kgo.Opt{kgo.ConsumerGroup("g"), kgo.ConsumeTopics("in")}
+	for want, clients := range map[string][][]kgo.Opt{
+		"has no client": nil, "2 clients": {group, group},
 	} {
-		if _, err := sub.Subscribe(t.Context(), client); err == nil || !strings.Contains(err.Error(), want) {
+		sub, err := kafka.NewSubscriber(kafka.SubscriberConfig{})
+		redistest.Must(t, err)
+		for _, opts := range clients {
+			c.client(append(sub.Options(), opts...)...)
+		}
+		if _, err := sub.Subscribe(t.Context()); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v", want, err)
 		}
 	}
-	good := c.client(append(sub.Options(), kgo.ConsumerGroup("g"), kgo.ConsumeTopics("in"))...)
-	ctx, cancel := context.WithCancel(t.Context())
-	in, err := sub.Subscribe(ctx, good)
+	sub, err := kafka.NewSubscriber(kafka.SubscriberConfig{})
 	redistest.Must(t, err)
-	if _, err := sub.Subscribe(ctx, good); !errors.Is(err, kafka.ErrSubscribed) {
+	c.client(append(sub.Options(), group...)...)
+	ctx, cancel := context.WithCancel(t.Context())
+	in, err := sub.Subscribe(ctx)
+	redistest.Must(t, err)
+	if _, err := sub.Subscribe(ctx); !errors.Is(err, kafka.ErrSubscribed) {
 		t.Errorf("the second time: %v", err)
 	}
 	cancel()

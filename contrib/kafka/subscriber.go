@@ -17,7 +17,7 @@ import (
 )
 
 // ErrSubscribed is returned if Subscribe was called before.
-var ErrSubscribed = errors.New("kafka: the Subscriber reads already: make another one, with a client of its own")
+var ErrSubscribed = errors.New("kafka: the Subscriber reads already; create another one with a separate client")
 
 // AttrReason is the attribute with the reason of a dead letter: deadletterreason.
 const AttrReason = inbound.AttrReason
@@ -25,7 +25,7 @@ const AttrReason = inbound.AttrReason
 // SubscriberConfig configures a Subscriber. The zero value is usable.
 type SubscriberConfig struct {
 	// Concurrency is the maximum number of records of one partition that are handled at the same time. More than one does not
-	// keep their order. Defaults to 1: each record of a partition is handed out after the previous one was acked.
+	// keep their order, and such records have no Position. Defaults to 1: each record of a partition is handed out after the previous one was acked.
 	Concurrency int
 	// Buffer is the maximum number of records of a partition that are read ahead, including records that were acked behind one
 	// that was not. At this number, fetching pauses until half of it is left. Defaults to 1000.
@@ -59,7 +59,8 @@ type Subscriber struct {
 	committing sync.Mutex // held during a whole commit; revoking partitions waits for it
 
 	mu         sync.Mutex
-	client     *kgo.Client // nil until Subscribe
+	clients    []*kgo.Client // created with Options; Subscribe needs one
+	client     *kgo.Client   // nil until Subscribe
 	partitions map[place]*partition
 	order      []*partition // in the order of their turns
 	wake       chan struct{}
@@ -96,10 +97,11 @@ func NewSubscriber(cfg SubscriberConfig) (*Subscriber, error) {
 }
 
 // Options returns the options with which the client must be created, besides kgo.ConsumerGroup, kgo.ConsumeTopics and the
-// addresses. They disable the client's own commits, and rebalances that the Subscriber does not control.
+// addresses. They give the client to the Subscriber. They disable the client's own commits, and rebalances that the Subscriber
+// does not control.
 func (s *Subscriber) Options() []kgo.Opt {
 	return []kgo.Opt{
-		kgo.DisableAutoCommit(), kgo.BlockRebalanceOnPoll(),
+		kgo.DisableAutoCommit(), kgo.BlockRebalanceOnPoll(), kgo.WithHooks(created{s}),
 		kgo.OnPartitionsRevoked(func(ctx context.Context, _ *kgo.Client, gone map[string][]int32) { s.giveUp(ctx, gone, true) }),
 		kgo.OnPartitionsLost(func(ctx context.Context, _ *kgo.Client, gone map[string][]int32) { s.giveUp(ctx, gone, false) }),
 	}
@@ -110,19 +112,15 @@ func (s *Subscriber) Options() []kgo.Opt {
 // out and not acked are delivered again.
 //
 // Errors of brokers are logged, and reading continues. Subscribe can be called once; later calls return ErrSubscribed.
-func (s *Subscriber) Subscribe(ctx context.Context, client *kgo.Client) (<-chan *message.RawMessage, error) {
-	switch {
-	case client == nil:
-		return nil, errors.New("kafka: Subscribe needs a client: see Subscriber.Options")
-	case client.OptValue(kgo.ConsumerGroup) == "":
-		return nil, errors.New("kafka: the client is in no group: add kgo.ConsumerGroup")
-	case client.OptValue(kgo.DisableAutoCommit) != true || client.OptValue(kgo.BlockRebalanceOnPoll) != true:
-		return nil, errors.New("kafka: the client would commit by itself: make it with Subscriber.Options")
-	}
+func (s *Subscriber) Subscribe(ctx context.Context) (<-chan *message.RawMessage, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.client != nil {
 		return nil, ErrSubscribed
+	}
+	client, err := s.onlyClient()
+	if err != nil {
+		return nil, err
 	}
 	s.client = client
 	run := &subscription{Subscriber: s, detached: context.WithoutCancel(ctx), out: make(chan *message.RawMessage)}

@@ -67,18 +67,20 @@ func (s *subscription) read(ctx context.Context) {
 func (s *subscription) add(fetches kgo.Fetches) {
 	full := map[string][]int32{}
 	s.mu.Lock()
-	fetches.EachPartition(func(of kgo.FetchTopicPartition) {
-		if len(of.Records) == 0 {
-			return
-		}
-		p := s.of(place{of.Topic, of.Partition})
-		for _, rec := range of.Records {
-			p.entries = append(p.entries, &entry{rec: rec, partition: p})
-		}
-		if len(p.entries) >= s.cfg.Buffer && !p.paused {
-			p.paused = true
-			full[of.Topic] = append(full[of.Topic], of.Partition)
-		}
+	fetches.EachTopic(func(topic kgo.FetchTopic) {
+		topic.EachPartition(func(of kgo.FetchPartition) {
+			if len(of.Records) == 0 {
+				return
+			}
+			p := s.of(place{topic.Topic, of.Partition}, topic.TopicID)
+			for _, rec := range of.Records {
+				p.entries = append(p.entries, &entry{rec: rec, partition: p})
+			}
+			if len(p.entries) >= s.cfg.Buffer && !p.paused {
+				p.paused = true
+				full[topic.Topic] = append(full[topic.Topic], of.Partition)
+			}
+		})
 	})
 	s.mu.Unlock()
 	if len(full) > 0 {
@@ -88,10 +90,10 @@ func (s *subscription) add(fetches kgo.Fetches) {
 }
 
 // of returns a partition, and creates it if needed. The caller holds the lock.
-func (s *Subscriber) of(at place) *partition {
+func (s *Subscriber) of(at place, topicID [16]byte) *partition {
 	p := s.partitions[at]
 	if p == nil {
-		p = &partition{place: at, abandoned: make(chan struct{})}
+		p = &partition{place: at, epoch: epochOf(topicID), tenure: &message.Tenure{}, abandoned: make(chan struct{})}
 		s.partitions[at] = p
 		s.order = append(s.order, p)
 	}
@@ -162,8 +164,11 @@ func (s *subscription) open(e *entry) *message.RawMessage {
 	}
 	var reason error
 	raw.SetAcking(message.NewAckingFrom(message.AckingConfig{
-		Nack:    func(err error) { reason = err },
-		Release: func() { reason = message.ErrNacked },
+		Nack: func(err error) { reason = err },
+		Release: func() {
+			s.renew(e)
+			reason = message.ErrNacked
+		},
 		Settled: func() {
 			if reason == nil {
 				s.ack(e)
@@ -171,6 +176,7 @@ func (s *subscription) open(e *entry) *message.RawMessage {
 				s.nack(e, raw, reason)
 			}
 		},
+		Position: s.position(e),
 	}))
 	return raw
 }

@@ -3,7 +3,9 @@ package nats_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
+	"os"
 	"sync"
 	"testing"
 	"time"
@@ -18,7 +20,13 @@ import (
 	"github.com/luatx/luatx/message"
 )
 
-func TestMain(m *testing.M) { redistest.Main(m) }
+func TestMain(m *testing.M) {
+	if args, ok := brokertest.Member(); ok {
+		fmt.Fprintln(os.Stderr, "the member ended:", memberMain(args))
+		os.Exit(1)
+	}
+	redistest.Main(m)
+}
 
 var (
 	next  = brokertest.Next

@@ -31,6 +31,9 @@ type SubscriberConfig struct {
 	Durable string
 	// Consumer is the config for creating the consumer if it does not exist. An existing consumer is used unchanged. The
 	// Subscriber sets Durable and AckPolicy. Defaults to everything in the stream from its beginning.
+	//
+	// With MaxAckPending 1, and MaxInFlight 1, the Subscriber keeps the order of the messages, and each has a Position. Then an
+	// existing consumer that does not keep the order is an error of Subscribe.
 	Consumer jetstream.ConsumerConfig
 	// MaxInFlight is the maximum number of messages that are handed out and not settled, including those that wait in the
 	// channel. Defaults to 100.
@@ -124,6 +127,11 @@ func (s *Subscriber) consumer(ctx context.Context) (jetstream.Consumer, error) {
 	}
 	if policy := c.CachedInfo().Config.AckPolicy; policy != jetstream.AckExplicitPolicy {
 		return nil, fmt.Errorf("nats: consumer %q of stream %q has the ack policy %s: it must be explicit", s.cfg.Durable, s.cfg.Stream, policy)
+	}
+	if s.Ordered() == nil {
+		if err := keepsOrder(c.CachedInfo().Config); err != nil {
+			return nil, fmt.Errorf("nats: consumer %q of stream %q exists, and its %w, or delete the consumer", s.cfg.Durable, s.cfg.Stream, err)
+		}
 	}
 	return c, nil
 }

@@ -32,12 +32,18 @@ type subscription struct {
 	mu     sync.Mutex
 	held   map[jetstream.Msg]bool // handed out and not settled
 	places *sync.Cond             // signals changes of held
+
+	// These are for positions, and belong to run.
+	tenure    *message.Tenure
+	epoch     string // of the stream; empty: look it up with the next message
+	delivered uint64 // the consumer's count of deliveries, with the last message
 }
 
 func newSubscription(ctx context.Context, s *Subscriber) *subscription {
 	sub := &subscription{
 		Subscriber: s, detached: context.WithoutCancel(ctx),
 		out: make(chan *message.RawMessage, s.cfg.MaxInFlight), held: make(map[jetstream.Msg]bool),
+		tenure: &message.Tenure{Shared: true},
 	}
 	sub.places = sync.NewCond(&sub.mu)
 	return sub
@@ -99,8 +105,13 @@ func (s *subscription) fetch(ctx context.Context, consumer jetstream.Consumer) e
 	if err != nil {
 		return err
 	}
+	given := false
 	for msg := range batch.Messages() {
-		s.give(msg)
+		given = true
+		s.give(ctx, consumer, msg)
+	}
+	if !given {
+		s.epoch = "" // the stream may be created again while nothing comes
 	}
 	if err := batch.Error(); err != nil && bounded.Err() == nil && !errors.Is(err, nats.ErrTimeout) {
 		return err
@@ -121,7 +132,7 @@ func (s *subscription) room(ctx context.Context) int {
 	return 0
 }
 
-func (s *subscription) give(msg jetstream.Msg) {
+func (s *subscription) give(ctx context.Context, consumer jetstream.Consumer, msg jetstream.Msg) {
 	s.mu.Lock()
 	s.held[msg] = true
 	s.mu.Unlock()
@@ -131,11 +142,13 @@ func (s *subscription) give(msg jetstream.Msg) {
 		s.let(msg)
 		return
 	}
+	at, misplaced := s.position(ctx, consumer, meta)
 	raw, err := s.unmarshal(msg, meta)
 	acking := message.NewAckingFrom(message.AckingConfig{
-		Ack:     func() { s.tell(msg, "ack", msg.Ack()) },
-		Nack:    func(err error) { s.nack(msg, meta, raw, err) },
-		Settled: func() { s.let(msg) },
+		Ack:      func() { s.tell(msg, "ack", msg.Ack()) },
+		Nack:     func(err error) { s.nack(msg, meta, raw, err) },
+		Settled:  func() { s.let(msg) },
+		Position: at,
 	})
 	if err != nil {
 		raw = plain(msg.Subject(), msg.Headers().Get(headerContentType), msg.Data())
@@ -145,6 +158,11 @@ func (s *subscription) give(msg jetstream.Msg) {
 		return
 	}
 	raw.SetAcking(acking)
+	if misplaced != nil {
+		s.cfg.Logger.Error("nats: the position of a message is unknown; it comes again", "id", raw.ID(), "error", misplaced)
+		raw.Nack(misplaced)
+		return
+	}
 	s.out <- raw
 }
 
@@ -172,7 +190,7 @@ func identify(attrs message.Attributes, meta *jetstream.MsgMetadata) {
 		attrs[message.AttrID] = strconv.FormatUint(meta.Sequence.Stream, 10) + "-" + strconv.FormatInt(meta.Timestamp.UnixNano(), 10)
 	}
 	if attrs.Source() == "" {
-		attrs[message.AttrSource] = "nats://" + meta.Stream
+		attrs[message.AttrSource] = sourceOf(meta.Stream)
 	}
 }
 

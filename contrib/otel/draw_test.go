@@ -15,9 +15,9 @@ import (
 	"github.com/luatx/luatx/internal/test/redistest"
 )
 
-// TestPicture draws the trace of the tenth order of a run, because the first ones open connections and load scripts. With
-// LUATX_TRACE_SVG, it writes the picture of docs/observability.md to that file.
-func TestPicture(t *testing.T) {
+// TestTraceOfAnOrderHasAllSpans draws the trace of the tenth order of a run, because the first ones open connections and load
+// scripts. With LUATX_TRACE_SVG, it writes the picture of docs/observability.md to that file.
+func TestTraceOfAnOrderHasAllSpans(t *testing.T) {
 	t.Parallel()
 	s := openShop(t, redistest.Shared(t).Client(t))
 	const warm = 9

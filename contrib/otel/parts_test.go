@@ -27,9 +27,8 @@ func raw(id, traceparent string) *message.RawMessage {
 	return message.NewRaw(nil, a, nil)
 }
 
-// TestPublisher tests the spans of a batch: one span with a link to each span in which its messages were created. Messages
-// without a trace context get that of the span.
-func TestPublisher(t *testing.T) {
+// TestBatchSpanLinksToTheSpansOfItsMessages also checks that messages without a trace context get that of the span.
+func TestBatchSpanLinksToTheSpansOfItsMessages(t *testing.T) {
 	t.Parallel()
 	r := newRecorder(t)
 	refused := relay.Classify("http_422", errors.New("unreadable"))
@@ -72,8 +71,7 @@ func TestPublisher(t *testing.T) {
 	}
 }
 
-// TestOutputs tests which outputs get the handler's span. Outputs with another one than the input's keep it.
-func TestOutputs(t *testing.T) {
+func TestOutputsGetTheHandlersSpanUnlessTheyHaveTheirOwn(t *testing.T) {
 	t.Parallel()
 	r := newRecorder(t)
 	router := message.NewRouter(message.PipeConfig{})
@@ -98,8 +96,7 @@ func TestOutputs(t *testing.T) {
 	}
 }
 
-// TestProcessOfAPanic tests that the span of a panicking handler ends as failed.
-func TestProcessOfAPanic(t *testing.T) {
+func TestSpanOfAPanickingHandlerEndsAsFailed(t *testing.T) {
 	t.Parallel()
 	r := newRecorder(t)
 	router := message.NewRouter(message.PipeConfig{})

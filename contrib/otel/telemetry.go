@@ -85,15 +85,15 @@ func New(cfg Config) (*Telemetry, error) {
 	t.emitted, errs[5] = meter.Int64Counter("luatx.commit.events", metric.WithUnit("{event}"),
 		metric.WithDescription("Events that transactions have put into the outbox."))
 	t.settled, errs[6] = meter.Int64Counter("luatx.relay.events", metric.WithUnit("{event}"),
-		metric.WithDescription("What became of events: sent, failed, returned, parked."))
+		metric.WithDescription("Results of events: sent, failed, returned, parked."))
 	t.outages, errs[7] = meter.Int64Counter("luatx.relay.outages", metric.WithUnit("{outage}"),
-		metric.WithDescription("Beginnings of a destination's being unavailable."))
+		metric.WithDescription("Number of times that a destination became unavailable."))
 	t.deadLetters, errs[8] = meter.Int64Counter("luatx.stream.dead_letters", metric.WithUnit("{message}"),
-		metric.WithDescription("Entries that went to the dead-letter stream."))
+		metric.WithDescription("Entries that were moved to the dead-letter stream."))
 	t.abandoned, errs[9] = meter.Int64Counter("luatx.relay.abandoned_calls", metric.WithUnit("{call}"),
 		metric.WithDescription("Calls of the Publisher that the relay abandoned because they did not return."))
 	t.stuck, errs[10] = meter.Int64UpDownCounter("luatx.relay.stuck_calls", metric.WithUnit("{call}"),
-		metric.WithDescription("Abandoned calls of the Publisher that still run."))
+		metric.WithDescription("Abandoned calls of the Publisher that have not returned."))
 	t.executions, errs[11] = meter.Float64Histogram("luatx.trigger.duration", seconds, metric.WithUnit("s"),
 		metric.WithDescription("Duration of the functions of triggers, by result: succeeded, failed, refused, dropped, released."))
 	if err := errors.Join(errs[:]...); err != nil {

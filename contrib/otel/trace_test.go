@@ -24,8 +24,8 @@ func attr(span tracetest.SpanStub, key string) string {
 	return ""
 }
 
-// TestOrder tests the spans of an order: names, kinds, attributes, parents, and links across a queue or the outbox.
-func TestOrder(t *testing.T) {
+// TestSpansOfAnOrderAreLinkedAcrossQueueAndOutbox checks names, kinds, attributes, parents and links.
+func TestSpansOfAnOrderAreLinkedAcrossQueueAndOutbox(t *testing.T) {
 	t.Parallel()
 	s := openShop(t, redistest.Shared(t).Client(t))
 	s.order(t, "o-1", "tea")
@@ -124,8 +124,8 @@ func sum(m metricdata.Metrics, key, value string) (n int64) {
 	return n
 }
 
-// TestMetrics tests the metrics of a run with three orders, one of which no handler takes.
-func TestMetrics(t *testing.T) {
+// TestMetricsOfARunCountEveryOrder includes an order that no handler processes.
+func TestMetricsOfARunCountEveryOrder(t *testing.T) {
 	t.Parallel()
 	s := openShop(t, redistest.Shared(t).Client(t))
 	s.order(t, "o-1", "tea")

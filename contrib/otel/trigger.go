@@ -26,12 +26,12 @@ func (t *Telemetry) WatchTrigger(r *trigger.Runtime) error {
 	gauge := func(name, unit, help string) (metric.Float64ObservableGauge, error) {
 		return t.meter.Float64ObservableGauge("luatx.trigger."+name, metric.WithUnit(unit), metric.WithDescription(help))
 	}
-	inFlight, err1 := gauge("in_flight", "{delivery}", "Deliveries that functions work on, or whose ack is owed.")
-	retrying, err2 := gauge("retrying", "{delivery}", "Failed entries that wait to be tried again.")
+	inFlight, err1 := gauge("in_flight", "{delivery}", "Deliveries in progress, or whose ack is not written yet.")
+	retrying, err2 := gauge("retrying", "{delivery}", "Failed entries that wait for a retry.")
 	oldest, err3 := gauge("oldest_unacked", "s", "Age of the oldest delivery that is not acknowledged; 0 if there is none.")
 	ready, err4 := gauge("ready", "1", "1 if the trigger is connected and makes progress.")
 	deliveries, err5 := t.meter.Int64ObservableCounter("luatx.trigger.deliveries", metric.WithUnit("{delivery}"),
-		metric.WithDescription("What became of deliveries: delivered, failed, acked, ack_failed, dead_lettered, dropped."))
+		metric.WithDescription("Results of deliveries: delivered, failed, acked, ack_failed, dead_lettered, dropped."))
 	if err := errors.Join(err1, err2, err3, err4, err5); err != nil {
 		return err
 	}

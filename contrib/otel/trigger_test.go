@@ -15,8 +15,7 @@ import (
 	"github.com/luatx/luatx/trigger"
 )
 
-// TestTrigger checks the metrics of a trigger whose first entry waits for a retry.
-func TestTrigger(t *testing.T) {
+func TestMetricsOfATriggerCountARetry(t *testing.T) {
 	t.Parallel()
 	r, client, key := newRecorder(t), redistest.Shared(t).Client(t), "{"+redistest.Tag(t)+"}:mails"
 	for range 3 {

@@ -66,8 +66,8 @@ func (b bench) count(t *testing.T, table string) (n int) {
 
 var errHandler = errors.New("no")
 
-// TestStack tests that business rows, inbox and outbox commit together, once, and not after an error or a panic.
-func TestStack(t *testing.T) {
+// TestRowsInboxAndOutboxCommitTogetherOnce also checks that nothing commits after an error or a panic.
+func TestRowsInboxAndOutboxCommitTogetherOnce(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	how := ""
@@ -107,8 +107,7 @@ func TestStack(t *testing.T) {
 	}
 }
 
-// TestContext tests the context helpers, and which transactions can be nested.
-func TestContext(t *testing.T) {
+func TestContextCarriesTheTransactionAndNestsOnlyItsOwn(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	if _, ok := pgx.TxFromContext(t.Context()); ok || pgx.ExecutorFromContext(t.Context(), b.pool) != pgx.Executor(b.pool) {
@@ -152,8 +151,8 @@ func TestContext(t *testing.T) {
 	}
 }
 
-// TestRetries tests that one of two transactions that read what the other writes is retried.
-func TestRetries(t *testing.T) {
+// TestSerializationFailureIsRetried runs two transactions that read the rows that the other one writes.
+func TestSerializationFailureIsRetried(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	if _, err := b.pool.Exec(t.Context(), "INSERT INTO "+b.table+" (id) VALUES ('a')"); err != nil {
@@ -187,8 +186,8 @@ func TestRetries(t *testing.T) {
 	}
 }
 
-// TestListen tests that a publisher with a long poll interval hands events out at once.
-func TestListen(t *testing.T) {
+// TestListeningPublisherHandsEventsOutAtOnce uses a long poll interval.
+func TestListeningPublisherHandsEventsOutAtOnce(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	listening := make(chan struct{}, 100)

@@ -63,7 +63,7 @@ func Transact(ctx context.Context, pool *pgxpool.Pool, opts *TxOptions, fn func(
 		return once(ctx, outer.tx.Begin, carried{pool: outer.pool, opts: outer.opts}, fn)
 	}
 	if _, other := sqltx.TxFromContext(ctx); other {
-		return errors.New("pgx: inside a transaction of sqltx: nest with sqltx.Transact, or replace sqltx.TxMiddleware by that of pgx")
+		return errors.New("pgx: begin transaction: the context has a transaction of sqltx; nest with sqltx.Transact, or replace sqltx.TxMiddleware by that of pgx")
 	}
 	begin := func(ctx context.Context) (pgx.Tx, error) { return pool.BeginTx(ctx, o.TxOptions) }
 	for attempt := 1; ; attempt++ {
@@ -86,9 +86,9 @@ func (o *TxOptions) withDefaults(pool *pgxpool.Pool) (TxOptions, error) {
 	out.Backoff.Max = cmp.Or(out.Backoff.Max, time.Second)
 	switch {
 	case pool == nil:
-		return out, errors.New("pgx: the pool is nil")
+		return out, errors.New("pgx: begin transaction: the pool is nil; set the pool")
 	case out.Retries < 0:
-		return out, fmt.Errorf("pgx: TxOptions.Retries is %d: use 0 or more", out.Retries)
+		return out, fmt.Errorf("pgx: TxOptions.Retries is %d; use 0 or more", out.Retries)
 	}
 	return out, nil
 }
@@ -97,9 +97,9 @@ func (o *TxOptions) withDefaults(pool *pgxpool.Pool) (TxOptions, error) {
 func (c carried) carries(pool *pgxpool.Pool, o TxOptions) error {
 	switch {
 	case c.pool != nil && c.pool != pool:
-		return errors.New("pgx: inside a transaction of another pool: no transaction spans both, send an event to the other one instead")
+		return errors.New("pgx: begin transaction: the context has a transaction of another pool; send an event to the other database instead")
 	case c.pool != nil && o.IsoLevel != "" && o.IsoLevel != c.opts.IsoLevel:
-		return fmt.Errorf("pgx: isolation %q inside a transaction of %q: ask for it outside", o.IsoLevel, c.opts.IsoLevel)
+		return fmt.Errorf("pgx: begin transaction: isolation %q inside a transaction of %q; set IsoLevel on the outer transaction", o.IsoLevel, c.opts.IsoLevel)
 	}
 	return nil
 }
@@ -107,18 +107,18 @@ func (c carried) carries(pool *pgxpool.Pool, o TxOptions) error {
 // once runs fn in one transaction or savepoint.
 func once(ctx context.Context, begin func(context.Context) (pgx.Tx, error), c carried, fn func(context.Context) error) (err error) {
 	if c.tx, err = begin(ctx); err != nil {
-		return fmt.Errorf("begin tx: %w", err)
+		return fmt.Errorf("pgx: begin transaction: %w", err)
 	}
 	defer func() { // runs after a panic, too; has no effect after the commit
 		if rollback := c.tx.Rollback(context.WithoutCancel(ctx)); rollback != nil && !errors.Is(rollback, pgx.ErrTxClosed) {
-			err = errors.Join(err, fmt.Errorf("rollback tx: %w", rollback))
+			err = errors.Join(err, fmt.Errorf("pgx: roll back transaction: %w", rollback))
 		}
 	}()
 	if err := fn(with(ctx, c)); err != nil {
 		return err
 	}
 	if err := c.tx.Commit(ctx); err != nil {
-		return fmt.Errorf("commit tx: %w", err)
+		return fmt.Errorf("pgx: commit transaction: %w", err)
 	}
 	return nil
 }

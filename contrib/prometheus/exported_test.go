@@ -105,6 +105,9 @@ func checkQuery(t *testing.T, where, query string, names map[string][]string) {
 	}
 }
 
+// runbooks is the page that rules and panels link to.
+const runbooks = "https://github.com/luatx/luatx/blob/main/docs/operations.md#"
+
 // anchors returns the headings of a page, as links name them.
 func anchors(t *testing.T, page string) []string {
 	t.Helper()
@@ -119,8 +122,8 @@ func anchors(t *testing.T, page string) []string {
 	return all
 }
 
-// TestAlerts tests that the rules are complete, query exported metrics, and link to existing headings.
-func TestAlerts(t *testing.T) {
+// TestAlertRulesAreCompleteAndQueryExportedMetrics also checks that they link to existing headings.
+func TestAlertRulesAreCompleteAndQueryExportedMetrics(t *testing.T) {
 	t.Parallel()
 	text, err := os.ReadFile("alerts.yaml")
 	redistest.Must(t, err)
@@ -135,11 +138,10 @@ func TestAlerts(t *testing.T) {
 	}
 	redistest.Must(t, yaml.UnmarshalStrict(text, &file))
 	names, headings := exported(t), anchors(t, "docs/operations.md")
-	const page = "https://github.com/luatx/luatx/blob/main/docs/operations.md#"
 	seen := make(map[string]bool)
 	for _, rule := range file.Groups[0].Rules {
 		checkQuery(t, rule.Alert, rule.Expr, names)
-		anchor, ok := strings.CutPrefix(rule.Annotations["runbook_url"], page)
+		anchor, ok := strings.CutPrefix(rule.Annotations["runbook_url"], runbooks)
 		switch {
 		case !strings.HasPrefix(rule.Alert, "Luatx") || seen[rule.Alert]:
 			t.Errorf("%q is no name, or is another's", rule.Alert)
@@ -155,8 +157,7 @@ func TestAlerts(t *testing.T) {
 	}
 }
 
-// TestDashboard tests that the dashboard queries exported metrics, and that its panels do not overlap.
-func TestDashboard(t *testing.T) {
+func TestDashboardQueriesExportedMetricsAndLinksRunbooksWithoutOverlap(t *testing.T) {
 	t.Parallel()
 	text, err := os.ReadFile(filepath.Join("grafana", "luatx.json"))
 	redistest.Must(t, err)
@@ -166,21 +167,28 @@ func TestDashboard(t *testing.T) {
 			ID          int
 			Type, Title string
 			GridPos     struct{ X, Y, W, H int }
+			Links       []struct{ URL string }
 			Targets     []struct{ Expr string }
 		}
 		Templating struct{ List []struct{ Name string } }
 	}
 	redistest.Must(t, json.Unmarshal(text, &board))
-	names := exported(t)
-	used := make(map[string]bool)
+	names, headings := exported(t), anchors(t, "docs/operations.md")
+	used, linked := make(map[string]bool), make(map[string]bool)
 	taken := make(map[[2]int]string)
 	for _, p := range board.Panels {
 		if p.Type != "row" && len(p.Targets) == 0 {
 			t.Errorf("%s asks for nothing", p.Title)
 		}
+		for _, link := range p.Links {
+			if anchor, ok := strings.CutPrefix(link.URL, runbooks); !ok || !slices.Contains(headings, anchor) {
+				t.Errorf("%s: docs/operations.md has no heading for %q", p.Title, link.URL)
+			}
+		}
 		for _, target := range p.Targets {
 			checkQuery(t, p.Title, target.Expr, names)
 			for _, name := range metricName.FindAllString(target.Expr, -1) {
+				linked[name] = linked[name] || len(p.Links) > 0
 				used[suffix.ReplaceAllString(name, "")] = true
 			}
 		}
@@ -193,13 +201,20 @@ func TestDashboard(t *testing.T) {
 			}
 		}
 	}
+	for _, name := range []string{
+		"luatx_stream_dead_letters", "luatx_stream_oldest_dead_letter_seconds", "luatx_outbox_blocked_events", "luatx_outbox_blocked_keys", "luatx_processes",
+	} {
+		if !linked[name] {
+			t.Errorf("no panel with a runbook shows %s", name)
+		}
+	}
 	if len(used) < 12 || board.UID == "" || len(board.Templating.List) != 2 {
 		t.Errorf("the dashboard shows %d metrics", len(used))
 	}
 }
 
-// TestDocumented tests that docs/observability.md lists exactly the exported metrics with their labels.
-func TestDocumented(t *testing.T) {
+// TestDocumentationListsExactlyTheExportedMetrics reads docs/observability.md, with labels.
+func TestDocumentationListsExactlyTheExportedMetrics(t *testing.T) {
 	t.Parallel()
 	text, err := os.ReadFile(filepath.Join("..", "..", "docs", "observability.md"))
 	redistest.Must(t, err)
@@ -223,8 +238,7 @@ func TestDocumented(t *testing.T) {
 	}
 }
 
-// TestCompose tests that the compose file is valid, and that luatx serve has the flags in it.
-func TestCompose(t *testing.T) {
+func TestComposeFileIsValidAndUsesFlagsOfServe(t *testing.T) {
 	t.Parallel()
 	text, err := os.ReadFile(filepath.Join("..", "..", "deploy", "compose.yaml"))
 	redistest.Must(t, err)

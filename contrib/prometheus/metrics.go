@@ -63,7 +63,7 @@ func New(cfg Config) (*Metrics, error) {
 	}
 	cfg.MaxLabels = cmp.Or(cfg.MaxLabels, 50)
 	if cfg.MaxLabels < 0 {
-		return nil, errors.New("prometheus: Config.MaxLabels is negative: use 0 for the default, or more")
+		return nil, errors.New("prometheus: Config.MaxLabels is negative; use 0 for the default, or more")
 	}
 	if len(cfg.Buckets) == 0 {
 		cfg.Buckets = defaultBuckets
@@ -72,26 +72,26 @@ func New(cfg Config) (*Metrics, error) {
 		cfg: cfg, readers: make(map[[2]string]reader), downs: make(downs),
 		classes: newLimited(cfg.MaxLabels), destinations: newLimited(cfg.MaxLabels),
 		streams: newLimited(cfg.MaxLabels), groups: newLimited(cfg.MaxLabels),
-		entries: prom.NewDesc("luatx_stream_entries_total", "What became of entries of a stream, by what: delivered, redelivered, "+
+		entries: prom.NewDesc("luatx_stream_entries_total", "Results of entries of a stream, by what: delivered, redelivered, "+
 			"claimed, malformed, trimmed, ack_failed, dead_lettered.", []string{"stream", "group", "what"}, nil),
 		watched: newTriggerDescs(),
 	}
-	m.commits = m.histogram("luatx_commit_duration_seconds", "How long commits took from the end of the handler until the outcome was known.",
+	m.commits = m.histogram("luatx_commit_duration_seconds", "Duration of commits, from the end of the handler until the outcome was known.",
 		cfg.Buckets, "namespace", "outcome")
-	m.batches = m.histogram("luatx_commit_batch_transactions", "How many transactions shared the script of a commit.",
+	m.batches = m.histogram("luatx_commit_batch_transactions", "Number of transactions in the script of a commit.",
 		[]float64{1, 2, 4, 8, 16, 32, 64}, "namespace")
-	m.attempts = m.counter("luatx_commit_attempts_total", "Round trips begun for commits.", "namespace")
+	m.attempts = m.counter("luatx_commit_attempts_total", "Round trips of commits.", "namespace")
 	m.emitted = m.counter("luatx_commit_events_total", "Events that transactions have put into the outbox.", "namespace")
-	m.publishes = m.histogram("luatx_relay_publish_duration_seconds", "How long the Publisher took for a batch, by result: ok, failed.",
+	m.publishes = m.histogram("luatx_relay_publish_duration_seconds", "Duration of a batch in the Publisher, by result: ok, failed.",
 		cfg.Buckets, "namespace", "destination", "result")
-	m.settled = m.counter("luatx_relay_events_total", "What became of events, by result: sent, failed, returned, parked, lost.", "namespace", "result")
+	m.settled = m.counter("luatx_relay_events_total", "Results of events, by result: sent, failed, returned, parked, lost.", "namespace", "result")
 	m.parked = m.counter("luatx_relay_parked_total", "Events that were parked, by the class of their failure.", "namespace", "class")
-	m.outages = m.counter("luatx_relay_outages_total", "Beginnings of a destination's being unavailable.", "namespace", "destination")
+	m.outages = m.counter("luatx_relay_outages_total", "Number of times that a destination became unavailable.", "namespace", "destination")
 	m.unavailable = m.gauge("luatx_relay_unavailable", "1 while a destination is unavailable.", "namespace", "destination")
 	m.abandoned = m.counter("luatx_relay_abandoned_calls_total", "Calls of the Publisher that the relay abandoned because they did not return.",
 		"namespace", "destination")
-	m.stuck = m.gauge("luatx_relay_stuck_calls", "Abandoned calls of the Publisher that still run.", "namespace", "destination")
-	m.handled = m.histogram("luatx_stream_message_duration_seconds", "How long messages took from being given out until they were settled, "+
+	m.stuck = m.gauge("luatx_relay_stuck_calls", "Abandoned calls of the Publisher that have not returned.", "namespace", "destination")
+	m.handled = m.histogram("luatx_stream_message_duration_seconds", "Time from the delivery of messages until their settlement,  "+
 		"by result: acked, nacked, released.", cfg.Buckets, "stream", "group", "result")
 	m.executed = m.histogram("luatx_trigger_execution_duration_seconds", "Duration of the functions of triggers, by result: succeeded, failed, "+
 		"refused, dropped, released.", cfg.Buckets, "function", "transport", "result")

@@ -92,9 +92,7 @@ func wantRows(t *testing.T, from prom.Gatherer, rows ...row) {
 	}
 }
 
-// TestRun tests the metrics of a run: commits, events of which one is parked and one is retried, an outage, and messages of a
-// stream.
-func TestRun(t *testing.T) {
+func TestMetricsOfARunCountCommitsEventsOutagesAndMessages(t *testing.T) {
 	t.Parallel()
 	client := redistest.Shared(t).Client(t)
 	metrics, registry := newMetrics(t, prometheus.Config{})
@@ -147,10 +145,10 @@ func TestRun(t *testing.T) {
 # HELP luatx_commit_events_total Events that transactions have put into the outbox.
 # TYPE luatx_commit_events_total counter
 luatx_commit_events_total{namespace="NS"} 4
-# HELP luatx_commit_attempts_total Round trips begun for commits.
+# HELP luatx_commit_attempts_total Round trips of commits.
 # TYPE luatx_commit_attempts_total counter
 luatx_commit_attempts_total{namespace="NS"} 5
-# HELP luatx_relay_outages_total Beginnings of a destination's being unavailable.
+# HELP luatx_relay_outages_total Number of times that a destination became unavailable.
 # TYPE luatx_relay_outages_total counter
 luatx_relay_outages_total{destination="",namespace="NS"} 1
 # HELP luatx_relay_unavailable 1 while a destination is unavailable.
@@ -171,8 +169,8 @@ luatx_relay_parked_total{class="http_422",namespace="NS"} 1
 	)
 }
 
-// TestSubscriber tests the metrics of a stream: how messages were settled, and the subscriber's own counts.
-func TestSubscriber(t *testing.T) {
+// TestMetricsOfAStreamCountSettlements also checks the subscriber's own counts.
+func TestMetricsOfAStreamCountSettlements(t *testing.T) {
 	t.Parallel()
 	client := redistest.Shared(t).Client(t)
 	metrics, registry := newMetrics(t, prometheus.Config{Destination: func(string) string { return "orders" }})
@@ -212,8 +210,7 @@ func TestSubscriber(t *testing.T) {
 	)
 }
 
-// TestLabelsAreFew tests that external label values do not create an unlimited number of series.
-func TestLabelsAreFew(t *testing.T) {
+func TestExternalLabelValuesCreateALimitedNumberOfSeries(t *testing.T) {
 	t.Parallel()
 	metrics, registry := newMetrics(t, prometheus.Config{MaxLabels: 3})
 	told := metrics.Relay("ns")
@@ -239,8 +236,7 @@ func TestStuckCallsAreCountedUntilTheyReturn(t *testing.T) {
 	)
 }
 
-// TestOutageOutOfOrder tests that an outage stays ended if its beginning is reported late.
-func TestOutageOutOfOrder(t *testing.T) {
+func TestOutageStaysEndedIfItsBeginningIsReportedLate(t *testing.T) {
 	t.Parallel()
 	metrics, registry := newMetrics(t, prometheus.Config{})
 	told, now := metrics.Relay("ns"), time.Now()
@@ -249,9 +245,9 @@ func TestOutageOutOfOrder(t *testing.T) {
 	wantRows(t, registry, row{"luatx_relay_unavailable", "destination", "d", 0})
 }
 
-// TestOutbox tests that the gauges describe the shards, that a scrape soon afterwards sends no query, and that the gauges are
-// missing if the server does not reply.
-func TestOutbox(t *testing.T) {
+// TestOutboxGaugesDescribeTheShards also checks that a scrape soon afterwards sends no query, and that the gauges are missing
+// if the server does not reply.
+func TestOutboxGaugesDescribeTheShards(t *testing.T) {
 	t.Parallel()
 	server := redistest.Single(t, redistest.Own())
 	client := server.Client(t)

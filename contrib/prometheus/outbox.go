@@ -48,11 +48,11 @@ func (c OutboxConfig) withDefaults() OutboxConfig {
 func (c OutboxConfig) validate() error {
 	switch {
 	case c.Namespace == "":
-		return errors.New("prometheus: OutboxConfig.Namespace is empty: use the Transactor's")
+		return errors.New("prometheus: OutboxConfig.Namespace is empty; use the Transactor's")
 	case c.Timeout < 0:
-		return fmt.Errorf("prometheus: OutboxConfig.Timeout is %v: use 0 for the default, or more", c.Timeout)
+		return fmt.Errorf("prometheus: OutboxConfig.Timeout is %v; use 0 for the default, or more", c.Timeout)
 	case c.MaxClasses < 0:
-		return fmt.Errorf("prometheus: OutboxConfig.MaxClasses is %d: use 0 for the default, or more", c.MaxClasses)
+		return fmt.Errorf("prometheus: OutboxConfig.MaxClasses is %d; use 0 for the default, or more", c.MaxClasses)
 	}
 	return nil
 }
@@ -84,28 +84,28 @@ func NewOutbox(op *admin.Operator, cfg OutboxConfig) (*Outbox, error) {
 	}
 	return &Outbox{
 		op: op, cfg: cfg,
-		up:      desc("luatx_outbox_up", "1 where the last look at the shards succeeded; the other metrics of the outbox are absent where it did not."),
-		seconds: desc("luatx_outbox_look_seconds", "How long the last look at the shards took."),
+		up:      desc("luatx_outbox_up", "1 if the last read of the shards succeeded. The other metrics of the outbox are absent if it failed."),
+		seconds: desc("luatx_outbox_look_seconds", "Duration of the last read of the shards."),
 		events:  desc("luatx_outbox_events", "Events in the outbox, by state: pending (leased ones included), leased, waiting, parked, sent.", "state"),
-		bytes:   desc("luatx_outbox_bytes", "Bytes of the bodies of events that are pending or waiting."),
-		oldest:  desc("luatx_outbox_oldest_due_seconds", "For how long the event has been due that is due the longest; 0 where none is."),
-		unpublished: desc("luatx_outbox_oldest_unpublished_seconds", "For how long an event has not been published that should be: as luatx_outbox_oldest_due_seconds, "+
-			"with the events that wait behind a parked one, and those that relays try again."),
+		bytes:   desc("luatx_outbox_bytes", "Size of the bodies of pending and waiting events in bytes."),
+		oldest:  desc("luatx_outbox_oldest_due_seconds", "Age of the longest-overdue event; 0 if none is due."),
+		unpublished: desc("luatx_outbox_oldest_unpublished_seconds", "Age of the oldest event that should have been published: as luatx_outbox_oldest_due_seconds, "+
+			"including events that wait behind a parked one, and events that relays retry."),
 		blocked:     desc("luatx_outbox_blocked_events", "Events that wait behind a parked one of their ordering key."),
 		blockedKeys: desc("luatx_outbox_blocked_keys", "Ordering keys whose events wait behind a parked one."),
 		parked:      desc("luatx_outbox_parked", "Parked events, by the class of their failure.", "class"),
-		totals: desc("luatx_outbox_changes_total", "What the shards have counted since they began, by what: enqueued, duplicate, sent, failed, parked, "+
+		totals: desc("luatx_outbox_changes_total", "Counts of the shards since they were created, by what: enqueued, duplicate, sent, failed, parked, "+
 			"orphans, discarded, imported, replayed, erased.", "what"),
-		lag:     desc("luatx_stream_lag", "Entries that a group has not read yet; -1: some.", "stream", "group"),
+		lag:     desc("luatx_stream_lag", "Entries that a group has not read yet; -1 if the number is unknown.", "stream", "group"),
 		pending: desc("luatx_stream_pending", "Entries that were delivered to a group and not acknowledged.", "stream", "group"),
 		dead:    desc("luatx_stream_dead_letters", "Entries in the default dead-letter stream.", "stream"),
 		oldestDead: desc("luatx_stream_oldest_dead_letter_seconds", "Age of the oldest entry in the default dead-letter stream; 0 if there is none.",
 			"stream"),
 		processes: desc("luatx_processes", "Registered processes, by kind (relay, consumer, trigger, timers, repair) and state: alive, or dead within the last hour.",
 			"kind", "state"),
-		timers:     desc("luatx_timers", "Timers of package expiry, by state: open (due ones included), due, decided (as long as that is kept).", "state"),
-		overdue:    desc("luatx_timers_overdue_seconds", "For how long the longest-overdue timer has been due; 0 where none is."),
-		triggerLag: desc("luatx_trigger_lag", "Entries that were not delivered to a trigger yet, by its last report; -1: some.", "function"),
+		timers:     desc("luatx_timers", "Timers of package expiry, by state: open (including due ones), due, decided (until they are forgotten).", "state"),
+		overdue:    desc("luatx_timers_overdue_seconds", "Age of the longest-overdue timer; 0 if none is due."),
+		triggerLag: desc("luatx_trigger_lag", "Entries that were not delivered to a trigger yet, by its last report; -1 if the number is unknown.", "function"),
 	}, nil
 }
 
@@ -147,7 +147,7 @@ func (o *Outbox) look() []prom.Metric {
 		err = errors.Join(o.tellStreams(ctx, gauge, stats.At), o.tellProcesses(ctx, gauge), o.tellTimers(ctx, gauge))
 	}
 	if err != nil {
-		o.cfg.Logger.Warn("prometheus: the outbox could not be looked at", "namespace", o.cfg.Namespace, "error", err)
+		o.cfg.Logger.Warn("prometheus: outbox read failed", "namespace", o.cfg.Namespace, "error", err)
 		all = nil
 		gauge(o.up, 0)
 		return all

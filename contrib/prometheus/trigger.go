@@ -32,9 +32,9 @@ func newTriggerDescs() triggerDescs {
 		return prom.NewDesc(name, help, append([]string{"function", "transport"}, more...), nil)
 	}
 	return triggerDescs{
-		deliveries: desc("luatx_trigger_deliveries_total", "What became of deliveries, by what: delivered, failed, acked, ack_failed, dead_lettered, dropped.", "what"),
-		inFlight:   desc("luatx_trigger_in_flight", "Deliveries that functions work on, or whose ack is owed."),
-		retrying:   desc("luatx_trigger_retrying", "Failed entries that wait to be tried again."),
+		deliveries: desc("luatx_trigger_deliveries_total", "Results of deliveries, by what: delivered, failed, acked, ack_failed, dead_lettered, dropped.", "what"),
+		inFlight:   desc("luatx_trigger_in_flight", "Deliveries in progress, or whose ack is not written yet."),
+		retrying:   desc("luatx_trigger_retrying", "Failed entries that wait for a retry."),
 		oldest:     desc("luatx_trigger_oldest_unacked_seconds", "Age of the oldest delivery that is not acknowledged; 0 if there is none."),
 		ready:      desc("luatx_trigger_ready", "1 if the trigger is connected and makes progress."),
 	}

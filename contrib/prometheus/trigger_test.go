@@ -30,8 +30,7 @@ func run(t *testing.T, cfg trigger.Config) *trigger.Runtime {
 	return r
 }
 
-// TestTrigger checks the metrics of triggers. Those of two Runtimes with the same function are added up.
-func TestTrigger(t *testing.T) {
+func TestMetricsOfTriggersWithOneFunctionAreSummed(t *testing.T) {
 	t.Parallel()
 	client, free := redistest.Shared(t).Client(t), make(chan struct{})
 	metrics, registry := newMetrics(t, prometheus.Config{})

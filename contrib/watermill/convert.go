@@ -35,7 +35,7 @@ func ToRaw(msg *wm.Message, source string) (*message.RawMessage, error) {
 	rest := map[string]string{}
 	for name, value := range msg.Metadata {
 		if !utf8.ValidString(name) || !utf8.ValidString(value) {
-			return nil, message.Permanent(fmt.Errorf("watermill: metadata %q is not UTF-8: encode it", name))
+			return nil, message.Permanent(fmt.Errorf("watermill: metadata %q is not UTF-8; encode it as base64 as base64", name))
 		}
 		if attributeName.MatchString(name) && !reserved[name] && value != "" {
 			attrs[name] = value
@@ -44,7 +44,7 @@ func ToRaw(msg *wm.Message, source string) (*message.RawMessage, error) {
 		}
 	}
 	if !utf8.ValidString(msg.UUID) {
-		return nil, message.Permanent(fmt.Errorf("watermill: UUID %q is not UTF-8", msg.UUID))
+		return nil, message.Permanent(fmt.Errorf("watermill: UUID %q is not UTF-8; use a UTF-8 UUID; use a UTF-8 UUID", msg.UUID))
 	}
 	if msg.UUID != "" {
 		attrs[message.AttrID] = msg.UUID

@@ -79,7 +79,7 @@ func ExampleRelay() {
 	fmt.Println(msg.UUID, msg.Metadata.Get("type"), string(msg.Payload))
 	msg.Ack()
 	// Output:
-	// [<nil> watermill: the event has no destination: set one, or RelayConfig.Topic]
+	// [<nil> watermill: the event has no destination; set a destination or RelayConfig.Topic]
 	// order-7 placed {"total":5}
 }
 

@@ -70,7 +70,7 @@ func (h *handler) run(msg *wm.Message) error {
 		return h.err
 	}
 	if msg.UUID == "" {
-		return errors.New("watermill: the message has no UUID: nothing tells it from another")
+		return errors.New("watermill: the message has no UUID; set a UUID that identifies it")
 	}
 	raw, err := ToRaw(msg, cmp.Or(h.cfg.Source, wm.SubscribeTopicFromCtx(ctx), "watermill"))
 	if err != nil {
@@ -120,7 +120,7 @@ func (h *handler) NewInput() any { return new([]byte) }
 func (h *handler) Handle(ctx context.Context, in *message.Message) ([]*message.Message, error) {
 	msg, ok := ctx.Value(messageKey{}).(*wm.Message)
 	if !ok {
-		return nil, errors.New("watermill: the message came from elsewhere")
+		return nil, errors.New("watermill: acknowledge in commit: the message is not from the Subscriber of this package")
 	}
 	before := msg.Context()
 	msg.SetContext(ctx)

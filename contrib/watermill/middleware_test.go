@@ -20,9 +20,9 @@ import (
 	"github.com/luatx/luatx/relay"
 )
 
-// TestRouter is a service on Watermill's router. Orders arrive in a stream, each in a transaction that counts it, emits an event
-// and acknowledges the order. A relay publishes the events with Watermill's Publisher.
-func TestRouter(t *testing.T) {
+// TestOrdersBecomeEventsOnAWatermillRouter is a service on Watermill's router. Orders arrive in a stream, each in a transaction
+// that counts it, emits an event and acknowledges the order. A relay publishes the events with Watermill's Publisher.
+func TestOrdersBecomeEventsOnAWatermillRouter(t *testing.T) {
 	t.Parallel()
 	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
 		ns := redistest.Namespace(t)
@@ -124,8 +124,7 @@ func (nothing) Publish(topic string, _ ...*wm.Message) error {
 }
 func (nothing) Close() error { return nil }
 
-// TestRelayAnswers tests the results for a relay of a failing Publisher.
-func TestRelayAnswers(t *testing.T) {
+func TestRelayMapsErrorsOfAFailingPublisher(t *testing.T) {
 	t.Parallel()
 	gone, refused := errors.New("gone"), errors.New("refused")
 	pub := &scripted{answers: map[string]error{"b": gone, "c": refused}}
@@ -181,8 +180,7 @@ func (s *scripted) Publish(topic string, messages ...*wm.Message) error {
 }
 func (s *scripted) Close() error { return nil }
 
-// FuzzMetadata tests that a message is read from a stream as it was written.
-func FuzzMetadata(f *testing.F) {
+func FuzzMessageIsReadFromAStreamAsItWasWritten(f *testing.F) {
 	f.Add("id", "type", "order.placed")
 	f.Add("", "Trace-ID", "ümlaut")
 	f.Add("x", "time", "not a time")

@@ -38,7 +38,7 @@ func Relay(publisher wm.Publisher, cfg RelayConfig) (relay.Scoped, error) {
 	}), nil
 }
 
-var errNoTopic = errors.New("watermill: the event has no destination: set one, or RelayConfig.Topic")
+var errNoTopic = errors.New("watermill: the event has no destination; set a destination or RelayConfig.Topic")
 
 func destination(event *message.RawMessage) (string, error) {
 	if topic := event.Destination(); topic != "" {

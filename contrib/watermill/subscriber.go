@@ -55,7 +55,7 @@ type Subscriber struct {
 // subscription.
 func NewSubscriber(client redis.UniversalClient, cfg SubscriberConfig) (*Subscriber, error) {
 	if cfg.MaxNacks < 0 {
-		return nil, fmt.Errorf("watermill: SubscriberConfig.MaxNacks is %d: use 0 for no bound", cfg.MaxNacks)
+		return nil, fmt.Errorf("watermill: SubscriberConfig.MaxNacks is %d; use 0 for no limit", cfg.MaxNacks)
 	}
 	cfg.Logger = cmp.Or(cfg.Logger, slog.Default())
 	s := &Subscriber{client: client, cfg: cfg}
@@ -115,7 +115,7 @@ func (s *Subscriber) Subscribe(ctx context.Context, topic string) (<-chan *wm.Me
 
 var (
 	errEnded  = errors.New("watermill: the subscription has ended")
-	errNacked = errors.New("watermill: the handler nacked it")
+	errNacked = errors.New("watermill: the handler nacked the message")
 )
 
 func (s *Subscriber) forward(ctx context.Context, in <-chan *message.RawMessage, out chan<- *wm.Message) {

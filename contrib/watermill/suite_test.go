@@ -26,13 +26,12 @@ func TestMain(m *testing.M) {
 	redistest.Main(m, goleak.IgnoreTopFunction("github.com/ThreeDotsLabs/watermill/pubsub/tests.TestReconnect.func2"))
 }
 
-// TestSuite runs Watermill's own suite for a Pub/Sub on a server that is killed meanwhile. In short mode, and without
-// LUATX_VERIFY, it sends fewer messages.
-//
-// ExactlyOnceDelivery is off, because an entry is delivered again after a lost reply or a crash; the Middleware makes it count
-// once. NewSubscriberReceivesOldMessages is off, because it tests subscribers without a shared position, but a group has one.
-// ContextPreserved is off, because a server only transports data. RequireSingleInstance would only skip tests.
-func TestSuite(t *testing.T) {
+// TestPubSubPassesWatermillsSuite runs Watermill's own suite for a Pub/Sub on a server that is killed meanwhile. In short mode,
+// and without LUATX_VERIFY, it sends fewer messages. ExactlyOnceDelivery is off, because an entry is delivered again after a
+// lost reply or a crash; the Middleware makes it count once. NewSubscriberReceivesOldMessages is off, because it tests
+// subscribers without a shared position, but a group has one. ContextPreserved is off, because a server only transports data.
+// RequireSingleInstance would only skip tests.
+func TestPubSubPassesWatermillsSuite(t *testing.T) {
 	redistest.Need(t)
 	server := redistest.Single(t, redistest.Own(), redistest.Config("appendonly yes", "appendfsync always"))
 	client := server.Client(t, func(o *redis.Options) { o.PoolSize = 300 })

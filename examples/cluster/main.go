@@ -1,11 +1,11 @@
-// Command cluster is an order service on Redis Cluster: orders come in on a partitioned stream, two members of a group
-// share its partitions, and each order is entered with its event and its acknowledgement in one commit, on whichever
-// master has its customer's slot. While it works a slot moves to another master, and a replica takes over from that.
+// Command cluster is an order service on Redis Cluster. Orders arrive on a partitioned stream, whose partitions two
+// members of a group share. Each order is entered with its event and its acknowledgement in one commit, on the master with
+// its customer's slot. Meanwhile a slot moves to another master, and a replica takes over from that master.
 //
 //	go run ./examples/cluster
 //
-// It starts a cluster in temporary directories, for which redis-server must be on the PATH; or it uses the one of
-// REDIS_ADDRS=host:port,host:port, moves nothing there, and deletes its keys. It prints
+// It starts a cluster in temporary directories, for which redis-server must be on the PATH. With
+// REDIS_ADDRS=host:port,host:port it uses that cluster, moves nothing there, and deletes its keys. It prints
 //
 //	orders sent       400, each of them twice
 //	orders entered    400
@@ -45,7 +45,7 @@ const orders, customers = 400, 40
 
 func main() { os.Exit(local.Main("cluster", run)) }
 
-// newHandler returns the handler, with its adapter: what it writes is recorded, and commits with its event and the ack.
+// newHandler returns the handler with its adapter. Its writes are recorded, and commit with the event and the ack.
 func newHandler(client redis.Cmdable, keys luatx.Keyspace) message.Handler {
 	return message.NewCommandHandler(func(ctx context.Context, cmd placeOrder) ([]orderPlaced, error) {
 		key, err := keys.Key(cmd.Customer, "orders")
@@ -76,11 +76,11 @@ func run(ctx context.Context, out io.Writer) error {
 	}
 	var work sync.WaitGroup
 	working, stop := context.WithCancelCause(ctx)
-	defer work.Wait() // until what is in flight is settled
+	defer work.Wait() // until the messages in flight are settled
 	defer stop(nil)
 	var handled, published atomic.Int64
 	var members [2]*stream.PartitionedSubscriber
-	for i := range members { // of the group: as a rule in processes of their own
+	for i := range members { // of the group; usually in processes of their own
 		member, err := stream.NewPartitionedSubscriber(cluster.Client, keys, stream.PartitionedConfig{
 			SubscriberConfig: stream.SubscriberConfig{Stream: "orders", Group: "book", BlockTimeout: 100 * time.Millisecond},
 		})
@@ -100,7 +100,7 @@ func run(ctx context.Context, out io.Writer) error {
 	}
 	var ids sync.Map
 	events, err := relay.New(transactor, relay.Func(func(_ context.Context, event *message.RawMessage) error {
-		if _, again := ids.LoadOrStore(event.ID(), true); !again { // at least once, with one id
+		if _, again := ids.LoadOrStore(event.ID(), true); !again { // at least once, with the same id
 			published.Add(1)
 		}
 		return nil
@@ -136,13 +136,13 @@ func run(ctx context.Context, out io.Writer) error {
 	return err
 }
 
-// send sends each order twice, as a shop does that has not heard of the first.
+// send sends each order twice, like a shop that did not get the first reply.
 func send(ctx context.Context, pub *stream.Publisher) {
 	for i := range 2 * orders {
 		cmd := placeOrder{fmt.Sprint("customer-", i%customers), fmt.Sprint("order-", i%orders)}
 		data, _ := json.Marshal(cmd)
 		msg := message.NewRaw(data, message.Attributes{"id": cmd.Order, "source": "/shop", "type": "place.order", "subject": cmd.Customer}, nil)
-		for ctx.Err() == nil && pub.Send(ctx, msg) != nil { // the client has given up: once more
+		for ctx.Err() == nil && pub.Send(ctx, msg) != nil { // the client has given up, so send again
 			continue
 		}
 	}

@@ -1,5 +1,6 @@
-// Command either is a service that runs on Redis or on an SQL database, as a flag says. Its handler is in handler.go and
-// knows of neither; redis.go and sql.go are what differs, adapter and wiring, and main.go is what runs either of them.
+// Command either is a service that runs on Redis or on an SQL database, as a flag selects. Its handler in handler.go
+// depends on neither. redis.go and sql.go contain the differences: the adapters and the wiring. main.go runs either of
+// them.
 //
 //	go run ./examples/either                                      # Redis, embedded
 //	go run ./examples/either -redis localhost:6379

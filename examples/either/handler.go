@@ -18,13 +18,13 @@ type OrderPlaced struct {
 	Pence int64
 }
 
-// Book is what the handler needs.
+// Book is the port of the handler.
 type Book interface {
-	// Place enters an order and adds it to what its customer has spent.
+	// Place enters an order and adds its price to the customer's spending.
 	Place(ctx context.Context, order PlaceOrder) error
 }
 
-// NewPlaceOrder returns the handler, which knows no database.
+// NewPlaceOrder returns the handler, which does not depend on a database.
 func NewPlaceOrder(book Book) message.Handler {
 	return message.NewCommandHandler(func(ctx context.Context, cmd PlaceOrder) ([]OrderPlaced, error) {
 		if err := book.Place(ctx, cmd); err != nil {

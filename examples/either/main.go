@@ -20,14 +20,14 @@ import (
 	"github.com/luatx/luatx/service"
 )
 
-// store is what differs between the stores.
+// store holds the parts that differ between the stores.
 type store struct {
-	client redis.UniversalClient // nil on SQL
+	client redis.UniversalClient // nil with SQL
 	book   interface {
 		Book
 		Spent(ctx context.Context, customer string) (orders int, pence int64, err error)
 	}
-	// config is that of the service but for its input.
+	// config returns the service's configuration except its input.
 	config func(publisher relay.Publisher) service.Config
 	close  func() error
 }
@@ -71,7 +71,7 @@ const (
 	customers  = 7
 )
 
-// run runs the service until its orders are acknowledged and their events published, and says what came of them.
+// run runs the service until its orders are acknowledged and their events published, and prints the results.
 func (s store) run(ctx context.Context, out io.Writer) error {
 	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
@@ -93,7 +93,7 @@ func (s store) run(ctx context.Context, out io.Writer) error {
 	return s.report(ctx, out, int(in.acked.Load()), published.count())
 }
 
-// orders is the input: every fifth order comes twice.
+// orders is the input. It delivers every fifth order twice.
 type orders struct{ acked atomic.Int64 }
 
 // Subscribe implements message.Subscriber.
@@ -139,15 +139,15 @@ func (s store) report(ctx context.Context, out io.Writer, delivered, events int)
 	fmt.Fprintf(out, "messages          %d\norders entered    %d of %d\nspent             %d of %d pence\nevents published  %d\n",
 		delivered, orders, orderCount, spent, want, events)
 	if orders != orderCount || spent != want || events != orderCount {
-		return errors.New("the book is not what the orders say")
+		return errors.New("the book differs from the orders")
 	}
 	return nil
 }
 
-// broker is where events are published: it counts them, by id.
+// broker receives the published events and counts them by id.
 type broker struct {
 	want int
-	all  chan struct{} // closed when it has them all
+	all  chan struct{} // closed when it has all of them
 
 	mu  sync.Mutex
 	ids map[string]bool

@@ -15,8 +15,7 @@ func TestMain(m *testing.M) { sqltest.Main(m) }
 
 const want = "messages          120\norders entered    100 of 100\nspent             29550 of 29550 pence\nevents published  100\n"
 
-// TestEither holds that the service says the same on every store.
-func TestEither(t *testing.T) {
+func TestServicePrintsTheSameOnEveryStore(t *testing.T) {
 	t.Parallel()
 	for name, args := range map[string]func(t *testing.T) []string{
 		"redis":  func(*testing.T) []string { return nil },
@@ -41,7 +40,7 @@ func TestEither(t *testing.T) {
 	}
 }
 
-// fresh makes a database of the test's own, and returns its DSN.
+// fresh creates a database for the test and returns its DSN.
 func fresh(t *testing.T, d sqltest.Database) string {
 	t.Helper()
 	name := sqltest.Table("either")

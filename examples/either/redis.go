@@ -36,7 +36,7 @@ func (b redisBook) Place(ctx context.Context, order PlaceOrder) error {
 	)
 }
 
-// Spent returns how many orders a customer has placed, and what they came to.
+// Spent returns the number of a customer's orders, and their total price.
 func (b redisBook) Spent(ctx context.Context, customer string) (orders int, pence int64, err error) {
 	entered, err := b.keys.Key(customer, "orders")
 	if err != nil {
@@ -54,7 +54,7 @@ func (b redisBook) Spent(ctx context.Context, customer string) (orders int, penc
 	return int(n), pence, err
 }
 
-// onRedis puts the service together on Redis; without an address on a server inside this process.
+// onRedis returns the service on Redis. Without an address it uses a server inside this process.
 func onRedis(addr string) (store, error) {
 	var embedded *miniredis.Miniredis
 	if addr == "" {

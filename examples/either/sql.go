@@ -8,7 +8,7 @@ import (
 	"path/filepath"
 	"strings"
 
-	// The drivers that a DSN can ask for.
+	// The drivers for the DSNs.
 	_ "github.com/go-sql-driver/mysql"
 	_ "github.com/jackc/pgx/v5/stdlib"
 	_ "modernc.org/sqlite"
@@ -31,14 +31,14 @@ func (b sqlBook) Place(ctx context.Context, order PlaceOrder) error {
 	return err
 }
 
-// Spent returns how many orders a customer has placed, and what they came to.
+// Spent returns the number of a customer's orders, and their total price.
 func (b sqlBook) Spent(ctx context.Context, customer string) (orders int, pence int64, err error) {
 	err = sqltx.ExecutorFromContext(ctx, b.db).QueryRowContext(ctx,
 		b.bind("SELECT count(*), COALESCE(SUM(pence), 0) FROM orders WHERE customer = ?"), customer).Scan(&orders, &pence)
 	return orders, pence, err
 }
 
-// onSQL puts the service together on a database; without a DSN on SQLite, in a file of its own.
+// onSQL returns the service on a database. Without a DSN it uses SQLite with a file of its own.
 func onSQL(ctx context.Context, dsn string) (store, error) {
 	dir, err := os.MkdirTemp("", "either-")
 	if err != nil {
@@ -72,7 +72,7 @@ func onSQL(ctx context.Context, dsn string) (store, error) {
 	}, nil
 }
 
-// driverOf tells by the DSN which driver it is for, and what that one takes.
+// driverOf returns the driver for a DSN, and the DSN in the driver's form.
 func driverOf(dsn, file string) (driver, source string) {
 	if rest, ok := strings.CutPrefix(dsn, "mysql://"); ok {
 		return "mysql", rest

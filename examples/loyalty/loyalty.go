@@ -1,10 +1,10 @@
-// Package loyalty is a small service with its tests, which are the example: loyalty_test.go shows how luatxtest tests a
-// service, with its crashes, its network and its clock.
+// Package loyalty is a small service. Its tests are the example: loyalty_test.go shows how to test a service with
+// luatxtest, including crashes, network faults and the clock.
 //
 //	go test ./examples/loyalty
 //
-// It needs no server, prints ok, and takes five seconds: for so long a process asks what became of its commit when it
-// does not know that it is dead.
+// It needs no server, prints ok, and takes five seconds, which is how long a crashed process tries to resolve its commit,
+// because it does not notice its crash.
 package loyalty
 
 import (
@@ -19,10 +19,10 @@ import (
 	"github.com/luatx/luatx/stack"
 )
 
-// RemindAfter is how long after a purchase the customer is reminded of the points.
+// RemindAfter is the time between a purchase and the reminder of the points.
 const RemindAfter = 30 * 24 * time.Hour
 
-// Purchase is what a message tells.
+// Purchase is the data of a message.
 type Purchase struct {
 	Customer string
 	Pence    int
@@ -34,8 +34,8 @@ type Points struct {
 	Points   int
 }
 
-// New returns the service: a purchase gives a point a pound, an event that says so, and one for later that reminds.
-// Now is the time, as tests have it too.
+// New returns the service. A purchase gives one point per pound, an event about it, and a later event as a reminder. The
+// function now returns the time, so that tests can replace it.
 func New(t *luatx.Transactor, client redis.UniversalClient, now func() time.Time) (*message.Router, error) {
 	mw, err := stack.Scripted(t, stack.Config{At: func(output *message.Message) (at time.Time, err error) {
 		if output.Type() == "points.reminder" {
@@ -49,7 +49,7 @@ func New(t *luatx.Transactor, client redis.UniversalClient, now func() time.Time
 	handle := func(ctx context.Context, msg *message.TypedMessage[Purchase]) ([]*message.Message, error) {
 		points := Points{msg.Data.Customer, msg.Data.Pence / 100}
 		if points.Points <= 0 {
-			return nil, message.Permanent(errors.New("less than a pound gives no points"))
+			return nil, message.Permanent(errors.New("amounts below a pound earn no points"))
 		}
 		key, err := t.Keyspace().Key(points.Customer, "points")
 		if err != nil {

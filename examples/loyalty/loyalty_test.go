@@ -12,7 +12,7 @@ import (
 	"github.com/luatx/luatx/relay"
 )
 
-// process is the service on a Redis of the test's own, in this process.
+// process is the service in this process, on a Redis for the test.
 type process struct {
 	*luatxtest.Env
 	router *message.Router
@@ -32,7 +32,7 @@ func newEnv(t *testing.T) *luatxtest.Env {
 	return luatxtest.New(t, func(c *luatxtest.Config) { c.Transactor.Keyspace = luatx.Partitions(4) })
 }
 
-// deliver gives the service a purchase, as a broker does; the same one each time.
+// deliver delivers the same purchase to the service, like a broker.
 func (p process) deliver(pence int) error {
 	_, err := p.router.Process(p.Context(), message.New(loyalty.Purchase{Customer: "ada", Pence: pence}, message.Attributes{
 		"id": "purchase-1", "source": "/shop", "type": "purchase", "subject": "ada",
@@ -40,7 +40,7 @@ func (p process) deliver(pence int) error {
 	return err
 }
 
-// requirePoints holds what ada has, and that as many events are in the outbox as one purchase makes.
+// requirePoints checks ada's points, and that the outbox contains the events of one purchase.
 func (p process) requirePoints(t *testing.T, want int) {
 	t.Helper()
 	key, err := p.Keyspace().Key("ada", "points")
@@ -57,7 +57,7 @@ func (p process) requirePoints(t *testing.T, want int) {
 	}
 }
 
-func TestPurchase(t *testing.T) {
+func TestPurchaseEarnsPoints(t *testing.T) {
 	t.Parallel()
 	p := start(t, newEnv(t))
 	for range 3 { // a broker delivers at least once
@@ -68,7 +68,7 @@ func TestPurchase(t *testing.T) {
 	p.requirePoints(t, 12)
 }
 
-func TestRefusal(t *testing.T) {
+func TestSmallPurchaseIsRejected(t *testing.T) {
 	t.Parallel()
 	p := start(t, newEnv(t))
 	if err := p.deliver(50); !message.IsPermanent(err) {
@@ -77,8 +77,9 @@ func TestRefusal(t *testing.T) {
 	luatxtest.RequireNothingEmitted(t, p.Transactor)
 }
 
-// TestCrash lets the process die at either side of its commit. The broker delivers again to the next one.
-func TestCrash(t *testing.T) {
+// TestPurchaseCountsOnceDespiteACrash crashes the process before or after its commit. The broker delivers again to the next
+// process.
+func TestPurchaseCountsOnceDespiteACrash(t *testing.T) {
 	t.Parallel()
 	for _, point := range []luatxtest.Point{luatxtest.BeforeCommit, luatxtest.AfterCommit} {
 		t.Run(string(point), func(t *testing.T) {
@@ -97,8 +98,8 @@ func TestCrash(t *testing.T) {
 	}
 }
 
-// TestNetwork harms the commit on its way. The process lives on, and sorts it out by itself.
-func TestNetwork(t *testing.T) {
+// TestPurchaseCountsOnceDespiteNetworkFaults disturbs the commit. The process survives and resolves the outcome itself.
+func TestPurchaseCountsOnceDespiteNetworkFaults(t *testing.T) {
 	t.Parallel()
 	for _, fault := range []luatxtest.Fault{luatxtest.LoseRequest, luatxtest.LoseReply, luatxtest.Repeat} {
 		t.Run(string(fault), func(t *testing.T) {
@@ -113,8 +114,8 @@ func TestNetwork(t *testing.T) {
 	}
 }
 
-// TestReminder moves the clock of Redis. Relays follow it; only how often they look is the process's own time.
-func TestReminder(t *testing.T) {
+// TestReminderIsSentWhenItIsDue moves the clock of Redis. Relays follow it; only their intervals use the time of the process.
+func TestReminderIsSentWhenItIsDue(t *testing.T) {
 	t.Parallel()
 	p := start(t, newEnv(t))
 	sent, settled := make(chan string, 2), make(chan relay.Settled, 2)
@@ -137,7 +138,7 @@ func TestReminder(t *testing.T) {
 	if kind := <-sent; kind != "points.added" {
 		t.Errorf("%s comes first", kind)
 	}
-	<-settled // else the month below ends its lease, and it is sent again
+	<-settled // otherwise the month below ends its lease, and it is sent again
 	p.Advance(loyalty.RemindAfter - time.Minute)
 	luatxtest.RequireEmitted(t, p.Transactor, luatxtest.Want{Type: "points.reminder"}) // it waits
 	p.Advance(time.Minute)

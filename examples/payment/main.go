@@ -1,9 +1,9 @@
-// Command payment is an HTTP endpoint that charges an account once for each Idempotency-Key, whatever its clients and
-// the network do: the charge, its event and the answer are one commit.
+// Command payment is an HTTP endpoint that charges an account once for each Idempotency-Key, whatever its clients and the
+// network do. The charge, its event and the response are one commit.
 //
 //	go run ./examples/payment
 //
-// It runs on a Redis inside the process, or on REDIS_ADDRS=host:port. It sends itself requests, and prints
+// It runs on a Redis inside the process, or on REDIS_ADDRS=host:port. It sends requests to itself, and prints
 //
 //	first request              201 {"charged":500,"left":1500}
 //	the same again             201 {"charged":500,"left":1500} (replayed)
@@ -36,11 +36,11 @@ import (
 
 func main() { os.Exit(local.Main("payment", run)) }
 
-// pay charges the account in the path. It is an ordinary handler: its writes are recorded, and commit with its answer.
+// pay charges the account in the path. It is an ordinary handler: its writes are recorded, and commit with its response.
 func pay(w http.ResponseWriter, r *http.Request) {
 	status, answer, err := charge(r)
 	if err != nil {
-		http.Error(w, err.Error(), http.StatusInternalServerError) // from 500 on nothing is written, and the key is free
+		http.Error(w, err.Error(), http.StatusInternalServerError) // with a status of 500 or more nothing is written, and the key is free
 		return
 	}
 	w.WriteHeader(status)
@@ -49,7 +49,7 @@ func pay(w http.ResponseWriter, r *http.Request) {
 
 func charge(r *http.Request) (status int, answer any, err error) {
 	var body struct{ Pence int }
-	_ = json.NewDecoder(r.Body).Decode(&body) // what is no payment has no pence
+	_ = json.NewDecoder(r.Body).Decode(&body) // an invalid payment has no pence
 	if body.Pence <= 0 {
 		return http.StatusBadRequest, "pence must be a number above 0", nil
 	}
@@ -58,7 +58,7 @@ func charge(r *http.Request) (status int, answer any, err error) {
 	if err != nil {
 		return 0, nil, err
 	}
-	balance, err := tx.Read().Get(r.Context(), key).Int() // guarded: where it changes before the commit, pay runs again
+	balance, err := tx.Read().Get(r.Context(), key).Int() // guarded: if it changes before the commit, pay runs again
 	if err != nil {
 		return 0, nil, err
 	}
@@ -90,7 +90,7 @@ func run(ctx context.Context, out io.Writer) error {
 	}
 	var mux http.ServeMux
 	mux.Handle("POST /accounts/{id}/payments", once(http.HandlerFunc(pay)))
-	var lose atomic.Bool // the next reply: the process dies when it has committed and before it has answered
+	var lose atomic.Bool // lose the next reply: the process crashes between its commit and its reply
 	service := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if lose.CompareAndSwap(true, false) {
 			mux.ServeHTTP(httptest.NewRecorder(), r)
@@ -102,7 +102,7 @@ func run(ctx context.Context, out io.Writer) error {
 		mux.ServeHTTP(w, r)
 	}))
 	defer service.Close()
-	// On a connection that it has used before, Go's client repeats a request with an Idempotency-Key by itself.
+	// On a reused connection, Go's client repeats a request with an Idempotency-Key by itself.
 	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
 	post := func(what, key, body string) {
 		req, _ := http.NewRequestWithContext(ctx, http.MethodPost, service.URL+"/accounts/7/payments", strings.NewReader(body))
@@ -131,7 +131,7 @@ func run(ctx context.Context, out io.Writer) error {
 	return err
 }
 
-// read returns what a client sees of an answer.
+// read returns a response as the client sees it.
 func read(resp *http.Response) string {
 	text := fmt.Sprint(resp.StatusCode)
 	if body, err := io.ReadAll(resp.Body); err == nil && resp.Header.Get("Content-Type") != "application/problem+json" {

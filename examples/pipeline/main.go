@@ -1,5 +1,5 @@
-// Command pipeline is a service between two brokers: orders come from Kafka, accounts are kept in Redis, and what was booked
-// goes out to NATS. A third of the orders is in Kafka twice; each is booked once and told once.
+// Command pipeline is a service between two brokers. Orders come from Kafka, accounts are in Redis, and events about
+// booked orders go to NATS. A third of the orders is in Kafka twice; each order is booked once and has one event.
 //
 //	go run ./examples/pipeline
 //
@@ -79,7 +79,7 @@ func run(ctx context.Context, out io.Writer) (err error) {
 	return errors.Join(err, <-ended, report(ctx, out, t, db, stream))
 }
 
-// place puts the orders into Kafka, and the first third of them again.
+// place writes the orders to Kafka, and the first third of them again.
 func place(ctx context.Context, out io.Writer, addrs []string) error {
 	client, err1 := kgo.NewClient(kgo.SeedBrokers(addrs...))
 	shop, err2 := kafka.NewPublisher(client, kafka.PublisherConfig{})
@@ -96,7 +96,8 @@ func place(ctx context.Context, out io.Writer, addrs []string) error {
 	return errors.Join(append(shop.Publish(ctx, all), shop.Publish(ctx, all[:orders/3])...)...)
 }
 
-// serve is the service: from Kafka to the handler, its writes and its event as one script, by a relay to NATS.
+// serve runs the service: Kafka delivers to the handler, one script commits its writes and event, and a relay publishes to
+// NATS.
 func serve(ctx context.Context, t *luatx.Transactor, db *local.Redis, kafkaAddrs []string, js jetstream.JetStream) error {
 	input, err1 := kafka.NewSubscriber(kafka.SubscriberConfig{})
 	output, err2 := nats.NewPublisher(js, nats.PublisherConfig{})
@@ -110,7 +111,6 @@ func serve(ctx context.Context, t *luatx.Transactor, db *local.Redis, kafkaAddrs
 		return err
 	}
 	defer client.Close()
-	records, err := input.Subscribe(ctx, client)
 	engine := message.NewEngine(message.EngineConfig{Pipe: message.PipeConfig{Concurrency: 4}})
 	book := message.NewHandler(func(ctx context.Context, msg *message.TypedMessage[order]) ([]*message.Message, error) {
 		account, err := t.Keyspace().Key(msg.Subject(), "account")
@@ -118,7 +118,7 @@ func serve(ctx context.Context, t *luatx.Transactor, db *local.Redis, kafkaAddrs
 		out := message.New(msg.Data, message.Attributes{"type": "order.booked", "source": "/accounts", "destination": "accounts.booked"}, nil)
 		return []*message.Message{out}, errors.Join(err, luatx.Queued(write))
 	})
-	if err := errors.Join(err, engine.Router().Use(once), engine.AddHandler("book", nil, book), engine.AddRawInput("orders", nil, records)); err != nil {
+	if err := errors.Join(engine.Router().Use(once), engine.AddHandler("book", nil, book), engine.AddSubscriber("orders", nil, input)); err != nil {
 		return err
 	}
 	ended := make(chan error, 1)

@@ -1,6 +1,6 @@
-// Command saga places orders over three aggregates, each with a slot of its own: an order, the stock of its product,
-// the credit of its customer. Nothing is atomic across slots, so each step commits in its own, with the event that leads
-// to the next: outbox, relay, inbox. Where the charge is refused the stock is given back.
+// Command saga places orders over three aggregates, each in a slot of its own: an order, the stock of its product, and the
+// credit of its customer. Nothing is atomic across slots, so each step commits in its own slot, with the event that
+// triggers the next: outbox, relay, inbox. If the charge is refused, the stock is returned.
 //
 //	go run ./examples/saga
 //
@@ -29,13 +29,13 @@ import (
 	"github.com/luatx/luatx/stack"
 )
 
-// order travels with every event of its saga.
+// order is the data of every event of its saga.
 type order struct {
 	ID, Product, Customer, Why string
 	Price                      int
 }
 
-// saga is an order at one of its steps, in the transaction of one aggregate.
+// saga is one step of an order, in the transaction of one aggregate.
 type saga struct {
 	order
 	ctx context.Context
@@ -43,8 +43,8 @@ type saga struct {
 	key string // of the aggregate's hash
 }
 
-// steps say what happens to one aggregate at each event, which event follows, and whom that is about: its subject names
-// the aggregate of the next step. Where none follows the saga is over.
+// steps maps each event to its step. A step changes one aggregate and returns the next event with its subject, the
+// aggregate of the next step. Without a next event, the saga ends.
 var steps = map[string]func(s *saga) (event, subject string, err error){
 	"order.placed": func(s *saga) (string, string, error) { return "stock.wanted", s.Product, s.set("placed") },
 	"stock.wanted": func(s *saga) (string, string, error) {
@@ -73,8 +73,8 @@ func (s *saga) set(status string) error {
 	return s.tx.Pipeline().HSet(s.ctx, s.key, "status", status).Err()
 }
 
-// take takes n of what the aggregate has, if it has as many. The read is guarded: where somebody comes between, the
-// handler runs again.
+// take takes n units of a field if there are enough. The read is guarded: if another commit changes the field, the handler
+// runs again.
 func (s *saga) take(field string, n int) (bool, error) {
 	if left, err := s.tx.Read().HGet(s.ctx, s.key, field).Int(); err != nil || left < n {
 		return false, err
@@ -102,19 +102,19 @@ func run(ctx context.Context, out io.Writer) error {
 		return err
 	}
 	defer func() { _ = server.Close() }()
-	keys := luatx.Partitions(64).WithPrefix(server.Namespace) // the three are in three slots, as a rule
+	keys := luatx.Partitions(64).WithPrefix(server.Namespace) // the three are usually in three slots
 	transactor, err := luatx.New(server.Client, luatx.Config{Namespace: server.Namespace, Keyspace: keys})
 	if err != nil {
 		return err
 	}
-	mw, err := stack.Scripted(transactor, stack.Config{}) // inbox and outbox around each step
+	mw, err := stack.Scripted(transactor, stack.Config{}) // with an inbox and an outbox for each step
 	ended, engine := make(chan string, 10), message.NewEngine(message.EngineConfig{})
 	for event := range steps {
 		err = errors.Join(err, engine.AddHandler(event, nil, message.NewHandler(handle, message.Named(event))))
 	}
 	events, err2 := relay.New(transactor, relay.Func(func(ctx context.Context, event *message.RawMessage) error {
 		_, err := engine.Process(ctx, message.Copy(event, event.Data))
-		_, again := engine.Process(ctx, message.Copy(event, event.Data)) // brokers do that; it counts once
+		_, again := engine.Process(ctx, message.Copy(event, event.Data)) // brokers may deliver twice; it is applied once
 		if event.Type() == "order.paid" || event.Type() == "order.refused" {
 			ended <- event.Subject()
 		}

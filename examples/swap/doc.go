@@ -1,5 +1,5 @@
-// Package swap holds one service twice: before the swap, in the pipeline mode, and after it, in the scripted mode. The
-// two programs differ in one line.
+// Package swap contains one service twice: before the swap in pipeline mode, and after it in scripted mode. The two
+// programs differ in one line.
 //
 //	diff examples/swap/before/main.go examples/swap/after/main.go
 //	go run ./examples/swap/before

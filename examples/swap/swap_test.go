@@ -13,8 +13,7 @@ import (
 
 func TestMain(m *testing.M) { redistest.Main(m) }
 
-// TestTheDiffIsOneLine holds what the example is for.
-func TestTheDiffIsOneLine(t *testing.T) {
+func TestProgramsDifferInOneLine(t *testing.T) {
 	t.Parallel()
 	var lines [2][]string
 	for i, name := range []string{"before", "after"} {
@@ -39,8 +38,8 @@ func TestTheDiffIsOneLine(t *testing.T) {
 	}
 }
 
-// TestBothPrograms holds that both run, on the embedded server and on others, say the same, and leave nothing behind.
-func TestBothPrograms(t *testing.T) {
+// TestBothProgramsPrintTheSameOnEveryServer also checks that they leave nothing behind.
+func TestBothProgramsPrintTheSameOnEveryServer(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	for _, name := range []string{"before", "after"} {

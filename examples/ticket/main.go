@@ -1,6 +1,6 @@
-// Command ticket sells the seats of a concert: a procedure on the server takes a seat for whoever comes, however many
-// come at once, and the reservation's timer is part of the same commit. Who does not pay in time loses the seat: the
-// timer becomes an event, and whoever receives that gives the seat back, once.
+// Command ticket sells the seats of a concert. A procedure on the server reserves a seat for each buyer, however many call
+// at once, and the reservation's timer is part of the same commit. A buyer who does not pay in time loses the seat: the
+// timer becomes an event, and its handler returns the seat, once.
 //
 //	go run ./examples/ticket
 //
@@ -29,9 +29,9 @@ import (
 	"github.com/luatx/luatx/relay"
 )
 
-const concert, hold = "concert-7", 4 * time.Second // for so long a seat is kept for who has not paid
+const concert, hold = "concert-7", 4 * time.Second // how long a seat is reserved without payment
 
-// The procedures run on the server inside a commit: nobody comes between their reads and their writes.
+// procedures run on the server inside a commit, so nothing happens between their reads and their writes.
 var procedures = []luatx.Procedure{
 	{Name: "reserve", Keys: []string{"seats", "tickets"}, Args: []string{"buyer"}, Source: `
 if tonumber(redis.call('GET', seats) or 0) < 1 then abort('sold out') end
@@ -51,7 +51,8 @@ type office struct {
 	timers     *expiry.Store
 }
 
-// do calls a procedure for a buyer, and what else belongs into its commit; once by its id, however often it is asked.
+// do calls a procedure for a buyer in a commit with further changes. The id makes it happen once, however often it is
+// called.
 func (o office) do(ctx context.Context, procedure, buyer, id string, also func(*luatx.Tx) error) error {
 	_, err := o.transactor.Transact(ctx, concert, func(tx *luatx.Tx) error {
 		seats, err := tx.Key("seats")
@@ -64,7 +65,7 @@ func (o office) do(ctx context.Context, procedure, buyer, id string, also func(*
 	return err
 }
 
-// rush lets buyers come at once, and returns those who have a seat.
+// rush lets several buyers call at once, and returns those who got a seat.
 func (o office) rush(ctx context.Context, out io.Writer, first, count int) (served []string, err error) {
 	var group sync.WaitGroup
 	answers := make([]error, count)
@@ -132,7 +133,7 @@ func run(ctx context.Context, out io.Writer) error {
 		return err
 	}
 	fmt.Fprintln(out, "12 of them pay, 8 let their reservation lapse")
-	work.Go(func() { _ = worker.Run(ctx) }) // from here on, so that a slow machine has sold its seats before the first one lapses
+	work.Go(func() { _ = worker.Run(ctx) }) // started here, so that a slow machine has sold its seats before the first reservation lapses
 	for range len(served) - 12 {
 		<-returned
 	}

@@ -1,6 +1,6 @@
-// Command webhook sends the events of a service to a receiver of signed webhooks, as CloudEvents, and goes through what
-// receivers do: one is down for a while, which costs its events nothing; one event it refuses, which is parked until an
-// operator has mended the receiver and re-arms it.
+// Command webhook sends the events of a service as CloudEvents to a receiver of signed webhooks, and shows two failures of
+// the receiver. It is down for a while, which costs no attempts. It rejects one event, which is parked until an operator
+// has repaired the receiver and re-arms it.
 //
 //	go run ./examples/webhook
 //
@@ -34,11 +34,11 @@ import (
 	"github.com/luatx/luatx/relay/cehttp"
 )
 
-// receiver is somebody else's: it needs relay/cehttp, or any library for Standard Webhooks.
+// receiver is another party's service. It needs relay/cehttp, or any library for Standard Webhooks.
 type receiver struct {
 	secret   []byte
-	down     atomic.Int64 // for so many requests yet
-	mended   atomic.Bool  // takes order-2 as well
+	down     atomic.Int64 // number of requests that still fail
+	mended   atomic.Bool  // accepts order-2, too
 	received chan string
 }
 
@@ -49,10 +49,10 @@ func (rcv *receiver) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	events, err := cehttp.Read(w, r, cehttp.ReadConfig{Secrets: [][]byte{rcv.secret}})
 	if err != nil {
-		w.WriteHeader(cehttp.Status(err)) // tells the relay what to do
+		w.WriteHeader(cehttp.Status(err)) // tells the relay how to continue
 		return
 	}
-	for _, event := range events { // one, unless they were asked for in batches
+	for _, event := range events { // one event, unless the request is a batch
 		if event.Subject() == "order-2" && !rcv.mended.Load() {
 			http.Error(w, "no such customer", http.StatusUnprocessableEntity)
 			return
@@ -107,7 +107,7 @@ func run(ctx context.Context, out io.Writer) error {
 	work.Go(func() { _ = events.Run(ctx) })
 
 	store := outbox.NewStore(transactor)
-	for _, id := range []string{"order-1", "order-2", "order-3"} { // as a rule the outputs of a handler
+	for _, id := range []string{"order-1", "order-2", "order-3"} { // usually the outputs of a handler
 		placed := message.New(map[string]string{"order": id}, message.Attributes{"id": id, "source": "/shop", "type": "order.placed", "subject": id}, nil)
 		if _, err := store.Enqueue(ctx, id, placed); err != nil {
 			return err

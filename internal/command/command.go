@@ -1,7 +1,8 @@
 // Package command knows the commands that a transaction may hold: where their keys stand, whether they write,
 // whether a caller needs the reply to go on, how they are undone; and why the others are refused.
 //
-// What a server says of its commands stands in table_gen.go, what no server says in policy.go.
+// table_gen.go has the facts that a server reports about its commands. policy.go has the facts that
+// no server reports.
 package command
 
 //go:generate go run ./gen -addr 127.0.0.1:6379 table
@@ -55,7 +56,7 @@ const (
 // case. The error says why it cannot stand in a transaction, and what to do instead.
 func Lookup(args []any) (Spec, error) {
 	if len(args) == 0 {
-		return Spec{}, errors.New("it is empty")
+		return Spec{}, errors.New("the command is empty")
 	}
 	name, ok := args[0].(string)
 	if !ok {
@@ -70,7 +71,7 @@ func Lookup(args []any) (Spec, error) {
 	}
 	switch {
 	case r == nil:
-		return Spec{}, fmt.Errorf("%.60v: luatx does not know it: use the client outside of the transaction", called)
+		return Spec{}, fmt.Errorf("%.60v: unknown command; use the client outside of the transaction", called)
 	case r.refusal != nil:
 		return Spec{}, r.refusal
 	case r.adapt != nil:
@@ -82,9 +83,9 @@ func Lookup(args []any) (Spec, error) {
 // notAString is the error of a command whose name is not a string, which go-redis cannot route either.
 func notAString(name any) error {
 	if text, ok := name.([]byte); ok {
-		return fmt.Errorf("the command name is a []byte, not a string: use Do(ctx, %.60q, ...)", text)
+		return fmt.Errorf("the command name is a []byte; use Do(ctx, %.60q, ...)", text)
 	}
-	return fmt.Errorf("the command name is the %T %v, not a string: use Do(ctx, \"SET\", ...)", name, name)
+	return fmt.Errorf("the command name is %[2]v of type %[1]T; use Do(ctx, \"SET\", ...)", name, name)
 }
 
 // Writes reports whether the command, in this form, changes anything.
@@ -121,8 +122,8 @@ func (s Spec) WriteKeys(args []any) ([]int, error) {
 	return changed, err
 }
 
-// Head is what the script is told of a command with these arguments: its undo class, a digit, how many arguments
-// it has, and for the class m the positions of the keys it changes.
+// Head returns the description of a command with these arguments for the script: its undo class, a digit, the
+// number of arguments, and for the class m the positions of the keys that it changes.
 func (s Spec) Head(args []any) string {
 	if heads, ok := heads[s.Undo]; ok && len(args) < len(heads) {
 		return heads[len(args)]

@@ -37,7 +37,7 @@ func TestPolicyCoversTheTable(t *testing.T) {
 	}
 }
 
-func TestWhatTheServerSaysWritesIsUndoneAndWhatReadsIsNot(t *testing.T) {
+func TestCommandsThatWriteAreUndoneAndThoseThatReadAreNot(t *testing.T) {
 	t.Parallel()
 	writes := make(map[string]bool)
 	for _, f := range slices.Concat(facts, others) {
@@ -54,7 +54,7 @@ func TestWhatTheServerSaysWritesIsUndoneAndWhatReadsIsNot(t *testing.T) {
 	}
 }
 
-func TestCheck(t *testing.T) {
+func TestCheckRejectsWrongArgumentsAndRefusedCommands(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct{ args, err string }{
 		{"GET k", ""},
@@ -70,12 +70,12 @@ func TestCheck(t *testing.T) {
 		{"XGROUP CREATE k", "wrong number"},
 		{"XGROUP", "needs a subcommand"},
 		{"XGROUP HELP", "administers"},
-		{"XGROUP NOSUCH k", "does not know it"},
-		{"NOSUCH", "does not know it"},
-		{"VADD k", "does not know it"},
-		{"FLUSHALL", "spans the keyspace"},
+		{"XGROUP NOSUCH k", "unknown command"},
+		{"NOSUCH", "unknown command"},
+		{"VADD k", "unknown command"},
+		{"FLUSHALL", "reads or writes all slots"},
 		{"config get x", "administers"},
-		{"BLPOP k 0", "nothing may wait"},
+		{"BLPOP k 0", "must not wait"},
 		{"MULTI", "leave it out"},
 		{"EVAL x 0", "register a Procedure"},
 		{"EVALSHA x 0", "register a Procedure"},
@@ -91,22 +91,22 @@ func TestCheck(t *testing.T) {
 		{"SORT k LIMIT 0 1 get g_*", "GET: it reads keys"},
 		{"SORT_RO k GET g_*", "GET: it reads keys"},
 		{"SORT k STORE", "STORE without a key"},
-		{"SORT k SIDEWAYS", "no option"},
+		{"SORT k SIDEWAYS", "not an option"},
 		{"XREAD COUNT 1 STREAMS a b 0 0", ""},
-		{"XREAD BLOCK 0 STREAMS a 0", "nothing may wait"},
-		{"XREAD COUNT 1 STREAMS a b 0", "equally many"},
-		{"XREAD COUNT 1 a 0", "no option"},
-		{"XREAD COUNT 1 COUNT 2", "no STREAMS"},
-		{"XREADGROUP GROUP g c block 5 STREAMS a >", "nothing may wait"},
+		{"XREAD BLOCK 0 STREAMS a 0", "must not wait"},
+		{"XREAD COUNT 1 STREAMS a b 0", "streams and ids differ"},
+		{"XREAD COUNT 1 a 0", "not an option"},
+		{"XREAD COUNT 1 COUNT 2", "STREAMS is missing"},
+		{"XREADGROUP GROUP g c block 5 STREAMS a >", "must not wait"},
 		{"XREADGROUP GROUP BLOCK STREAMS NOACK STREAMS a >", ""},
 		{"LMPOP 2 a b LEFT", ""},
-		{"LMPOP 3 a b", "number of keys"},
-		{"LMPOP 0 a b", "number of keys"},
-		{"LMPOP x a b", "number of keys"},
-		{"LMPOP 99999999999999999999 a b", "number of keys"},
-		{"ZUNIONSTORE d -1 a", "number of keys"},
+		{"LMPOP 3 a b", "number of the following keys"},
+		{"LMPOP 0 a b", "number of the following keys"},
+		{"LMPOP x a b", "number of the following keys"},
+		{"LMPOP 99999999999999999999 a b", "number of the following keys"},
+		{"ZUNIONSTORE d -1 a", "number of the following keys"},
 		{"MSETEX 2 a 1 b 2 NX", ""},
-		{"MSETEX 2 a 1 b", "number of keys"},
+		{"MSETEX 2 a 1 b", "number of the following keys"},
 		{"XREADGROUP GROUP g c CLAIM 100 STREAMS a >", ""},
 		{"XIDMPRECORD k p i 1-1", "XADD with IDMP"},
 		{"TRIMSLOTS RANGES 1 0 1", "use the client"},
@@ -140,7 +140,7 @@ func TestRefusalsEndInARemedy(t *testing.T) {
 		t.Errorf("only %d commands are refused", len(refused))
 	}
 	for _, r := range refused {
-		if _, remedy, ok := strings.Cut(r.Reason, ": "); !ok || remedy == "" {
+		if _, remedy, ok := strings.Cut(r.Reason, "; "); !ok || remedy == "" {
 			t.Errorf("%s: %q names no remedy", r.Name, r.Reason)
 		}
 	}
@@ -204,7 +204,7 @@ var keyCases = []struct{ args, keys, changed, head string }{
 	{"LCS a b", "1 2", "", "-03"},
 }
 
-func TestKeysAndHead(t *testing.T) {
+func TestKeysChangedKeysAndHeadOfCommands(t *testing.T) {
 	t.Parallel()
 	for _, c := range keyCases {
 		args := words(c.args)
@@ -245,7 +245,7 @@ func numbers(all []int) string {
 	return strings.Join(words, " ")
 }
 
-func TestReplyDecidesWhereACallerActsOnIt(t *testing.T) {
+func TestReplyDecidesOnlyForCommandsWithConditions(t *testing.T) {
 	t.Parallel()
 	for line, want := range map[string]bool{
 		"SET k v": false, "SET k v EX 5": false, "SET k NX": false, "SET k v NX": true, "set k v ex 5 xx": true, "SET k v GET": true,
@@ -267,7 +267,7 @@ func TestReplyDecidesWhereACallerActsOnIt(t *testing.T) {
 	}
 }
 
-func TestGuard(t *testing.T) {
+func TestEachReadHasItsGuard(t *testing.T) {
 	t.Parallel()
 	for line, want := range map[string]Guard{
 		"GET k": GuardOrdered, "HGETALL k": GuardPairs, "SMEMBERS k": GuardMembers, "HVALS k": GuardMembers, "TTL k": GuardNone,
@@ -278,7 +278,7 @@ func TestGuard(t *testing.T) {
 	}
 }
 
-func TestPositionsBeyondThoseThatAreKeptReady(t *testing.T) {
+func TestKeysOfCommandsWithManyArguments(t *testing.T) {
 	t.Parallel()
 	for _, n := range []int{255, 256, 257, 258, 1000} {
 		args := make([]any, n+1)
@@ -314,7 +314,7 @@ func TestUsualCommandsAllocateNothing(t *testing.T) {
 	}
 }
 
-func TestLuaTable(t *testing.T) {
+func TestLuaTableHasTheCommandsWithFixedKeys(t *testing.T) {
 	t.Parallel()
 	table := LuaTable()
 	for _, entry := range []string{

@@ -1,6 +1,7 @@
 package command
 
-// Fact is what a server says of a command. table_gen.go holds those of a current Redis.
+// Fact is the information that a server reports about a command. table_gen.go has the facts of a
+// current Redis.
 type Fact struct {
 	// Name in capitals, with its subcommand: XGROUP CREATE.
 	Name string

@@ -9,7 +9,7 @@ import (
 )
 
 // form is what the other arguments make of a command: how it is undone, whether it decides, which forms of it are
-// refused, and where its keys stand where no server says so.
+// refused, and the positions of its keys if no server reports them.
 type form struct {
 	adapt func(Spec, []any) Spec
 	check func([]any) error
@@ -135,9 +135,9 @@ func sortStore(args []any) (int, error) {
 			i++
 			store = i
 		case "BY", "GET":
-			return 0, fmt.Errorf("%.40v %s: it reads keys that the command does not name: sort without it", args[0], option)
+			return 0, fmt.Errorf("%.40v %s: it reads keys that are not arguments of the command; sort without it", args[0], option)
 		default:
-			return 0, fmt.Errorf("%.40v: argument %d is no option of it", args[0], i)
+			return 0, fmt.Errorf("%.40v: argument %d is not an option of this command", args[0], i)
 		}
 	}
 	if store >= len(args) {
@@ -197,14 +197,14 @@ func streams(args []any) (int, error) {
 			return 0, fmt.Errorf("%.40v BLOCK: %s", args[0], blocks)
 		case "STREAMS":
 			if n := len(args) - i - 1; n == 0 || n%2 != 0 {
-				return 0, fmt.Errorf("%.40v: the streams and their ids are not equally many", args[0])
+				return 0, fmt.Errorf("%.40v: the numbers of streams and ids differ", args[0])
 			}
 			return i + 1, nil
 		default:
-			return 0, fmt.Errorf("%.40v: argument %d is no option of it", args[0], i)
+			return 0, fmt.Errorf("%.40v: argument %d is not an option of this command", args[0], i)
 		}
 	}
-	return 0, fmt.Errorf("%.40v: there is no STREAMS", args[0])
+	return 0, fmt.Errorf("%.40v: STREAMS is missing", args[0])
 }
 
 func streamKeys(changes bool) func([]any) (keys, changed []int, err error) {

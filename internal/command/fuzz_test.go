@@ -6,9 +6,8 @@ import (
 	"testing"
 )
 
-// FuzzArguments holds that no arguments, however wrong, make a position outside of them, nor a key that is changed
-// and not a key.
-func FuzzArguments(f *testing.F) {
+// FuzzArgumentsHaveValidKeyPositions also tests that each changed key is a key.
+func FuzzArgumentsHaveValidKeyPositions(f *testing.F) {
 	for _, line := range keyLines {
 		f.Add(line)
 	}

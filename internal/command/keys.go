@@ -115,7 +115,7 @@ func walk(specs []KeySpec, args []any) ([]int, error) {
 		positions := span{k.Begin, k.Last, k.Step}
 		switch {
 		case k.Place == Hidden:
-			return nil, errors.New("its keys cannot be found")
+			return nil, errors.New("the positions of its keys are unknown; use the client outside of the transaction")
 		case k.Place == Counted:
 			n, err := number(args, k.Begin, k.Step)
 			if err != nil {
@@ -137,7 +137,7 @@ func number(args []any, i, step int) (int, error) {
 		n, _ = strconv.Atoi(word(args[i]))
 	}
 	if n < 1 || n > (len(args)-1-i)/step {
-		return 0, fmt.Errorf("%.40v: argument %d must be the number of keys that follow it", args[0], i)
+		return 0, fmt.Errorf("%.40v: argument %d must be the number of the following keys", args[0], i)
 	}
 	return n, nil
 }

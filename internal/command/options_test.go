@@ -18,8 +18,8 @@ var unconditional = words(`EX PX EXAT PXAT KEEPTTL FIELDS IDS AND OR XOR NOT DIF
 // trims are the commands whose ACKED says which entries a trim may take: nobody acts on their number.
 var trims = []string{"XADD", "XTRIM"}
 
-// TestEveryOptionOfAWriteIsClassified asks the server for the options of each write whose reply does not always decide:
-// each is a condition, or is known to be none. A new version of a server cannot bring a condition unnoticed.
+// TestEveryOptionOfAWriteIsClassified asks the server for the options of each write whose reply does not always decide. Each
+// must be listed as a condition or not, so that a new version of a server cannot add one unnoticed.
 func TestEveryOptionOfAWriteIsClassified(t *testing.T) {
 	t.Parallel()
 	client := redistest.Shared(t).Client(t)

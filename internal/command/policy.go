@@ -2,7 +2,7 @@ package command
 
 import "strings"
 
-// policy is what no server says of a command.
+// policy is the information about a command that no server reports.
 type policy struct {
 	decides bool
 	guard   Guard
@@ -12,22 +12,22 @@ type policy struct {
 
 // The reasons of refusal.
 const (
-	blocks     = "it waits, and nothing may wait in a transaction: use the form that does not (LPOP, LMOVE, ZPOPMIN, XREAD without BLOCK …)"
-	connection = "it concerns the connection, and a commit goes over any: send it by the client, outside of the transaction"
-	nests      = "the transaction is atomic by itself: leave it out"
-	subscribes = "it makes the connection a subscription: use the client's Subscribe"
-	publishes  = "what is published cannot be taken back should the transaction fail: emit an event"
-	replicas   = "no script can wait for replicas: set Config.Durability"
-	wide       = "it spans the keyspace, and a transaction has one slot: use the client outside of the transaction"
-	elsewhere  = "it moves a key to another database or server: use the client outside of the transaction, or RENAME within the slot"
-	database   = "a transaction has one database: leave DB out; the Copy of go-redis always sends it, so use Do(ctx, \"COPY\", source, destination)"
-	cursor     = "its cursor means nothing after the commit: read the whole (HGETALL, SMEMBERS, ZRANGE) or scan outside of the transaction"
-	script     = "it is a script of its own, whose writes nothing undoes: register a Procedure"
-	admin      = "it administers or inspects the server, not data: use the client outside of the transaction"
-	cluster    = "it concerns the cluster or one of its nodes, not data: use the client outside of the transaction"
-	former     = "Redis 7.0 has it no more: use LCS"
-	internal   = "the server sends it to its replicas and to its append-only file: use XADD with IDMP"
-	policyLFU  = "it counts under maxmemory-policy *-lfu alone: use the client outside of the transaction"
+	blocks     = "it blocks, and a transaction must not wait; use the non-blocking form (LPOP, LMOVE, ZPOPMIN, XREAD without BLOCK …)"
+	connection = "it changes the connection, and a commit may use any connection; send it with the client, outside of the transaction"
+	nests      = "the transaction is atomic without it; leave it out"
+	subscribes = "it turns the connection into a subscription; use the client's Subscribe"
+	publishes  = "a published message cannot be undone if the transaction fails; emit an event"
+	replicas   = "a script cannot wait for replicas; set Config.Durability"
+	wide       = "it reads or writes all slots, and a transaction has one; use the client outside of the transaction"
+	elsewhere  = "it moves a key to another database or server; use the client outside of the transaction, or RENAME within the slot"
+	database   = "a transaction has one database; leave DB out (the Copy of go-redis always sends it, so use Do(ctx, \"COPY\", source, destination))"
+	cursor     = "its cursor is useless after the commit; read everything (HGETALL, SMEMBERS, ZRANGE), or scan outside of the transaction"
+	script     = "it runs another script, whose writes cannot be undone; register a Procedure"
+	admin      = "it administers or inspects the server; use the client outside of the transaction"
+	cluster    = "it administers or inspects the cluster; use the client outside of the transaction"
+	former     = "Redis 7.0 removed it; use LCS"
+	internal   = "only the server sends it, to its replicas and its append-only file; use XADD with IDMP"
+	policyLFU  = "it works with maxmemory-policy *-lfu only; use the client outside of the transaction"
 )
 
 // policies says how each command is treated, and which are named twice. Commands of modules have no policy, and are

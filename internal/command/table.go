@@ -148,16 +148,16 @@ func Problems(facts []Fact) []error {
 			all = append(all, fmt.Errorf("%s has no policy", f.Name))
 		case p.refusal != "":
 		case f.Flags&NoScript != 0:
-			all = append(all, fmt.Errorf("%s is allowed, and no script may call it", f.Name))
+			all = append(all, fmt.Errorf("%s is allowed, but scripts cannot call it", f.Name))
 		case f.Flags&Blocking != 0 && forms[f.Name].check == nil:
-			all = append(all, fmt.Errorf("%s is allowed, and blocks", f.Name))
+			all = append(all, fmt.Errorf("%s is allowed, but it blocks", f.Name))
 		}
 	}
 	for _, f := range others {
 		delete(policies, f.Name)
 	}
 	for name := range policies {
-		all = append(all, errors.New(name+" has a policy, and is no command"))
+		all = append(all, errors.New(name+" has a policy, but is not a command"))
 	}
 	return all
 }

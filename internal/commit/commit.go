@@ -4,6 +4,8 @@ package commit
 
 import (
 	"slices"
+	"strconv"
+	"strings"
 	"time"
 
 	"github.com/luatx/luatx/internal/eval"
@@ -30,6 +32,22 @@ type Input struct {
 	Strict bool
 }
 
+// Position is what a transaction moves instead of marking an id; see internal/lua/_position.lua.
+type Position struct {
+	Field  string // scope, source and partition
+	Offset string
+	After  string // the offset that must be committed; empty: none
+	Owner  string // the generation and the epoch, as OwnerOf writes them
+}
+
+// OwnerOf returns the owner of a position.
+func OwnerOf(generation int64, epoch string) string {
+	return " " + strconv.FormatInt(generation, 10) + " " + epoch
+}
+
+// epoch returns the epoch in the owner.
+func (p *Position) epoch() string { return strings.SplitN(p.Owner, " ", 3)[2] }
+
 // Command is a recorded command: its head, a string that is formatted once, and its arguments, beginning with the name.
 type Command struct {
 	Head string
@@ -50,6 +68,7 @@ type Commit struct {
 	Digest   string    // of the id, 16 bytes
 	Token    string    // 10 bytes: the base of the delivery or call, and the run
 	NotAfter time.Time // server time
+	Position *Position // nil: the digest is marked
 	Input    Input
 	Delay    time.Duration // until a cold relay may take its events
 	Events   []shard.Event
@@ -74,6 +93,7 @@ type Commit struct {
 	compiled *compiled // nil: the general script is used
 	notAfter int64     // in ms, as it is sent
 	args     int       // number of arguments behind the head and the digests
+	staged   bool      // an event has its body in a key of its own; see stage
 }
 
 // Calls reports whether the transaction calls procedures, which may emit events.
@@ -108,6 +128,8 @@ const (
 	Duplicate  State = "duplicate"  // committed before, by another
 	Expired    State = "expired"    // arrived after its deadline, or after its tombstone
 	Fenced     State = "fenced"     // another consumer owns the entry
+	Early      State = "early"      // the message in front is not committed; Text is the offset that is
+	Epoch      State = "epoch"      // the source counts anew; Text is the epoch that is stored
 	Full       State = "full"       // the outbox is full; Text names the limit
 	Conflict   State = "conflict"   // the reply to a guard has changed
 	Aborted    State = "aborted"    // a procedure ended the transaction; everything was undone

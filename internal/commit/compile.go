@@ -16,10 +16,11 @@ import (
 //
 // The text contains only names of commands and numbers. Keys, fields and values are arguments; see pack.
 //
-//	KEYS  void, inbox:a, then entries, pending and counts if there are events, then the stream of the input
+//	KEYS  void, inbox:a, then positions if the transactions move one, then entries, pending and counts if there are events, then the stream of the input
 //	      and its note of takeovers if there is one, then for each transaction the key of each command
-//	ARGV  the group and the consumer of the input if there is one, then for each transaction digest, token,
-//	      deadline (ms), entry of the input if there is one, for each event its id and its body, and for each command its
+//	ARGV  the group and the consumer of the input if there is one, then for each transaction digest (or the
+//	      field of its position), token, deadline (ms), entry of the input if there is one, offset, after and owner of its
+//	      position if there is one (see internal/lua/_position.lua), for each event its id and its body, and for each command its
 //	      arguments behind the key
 //	reply time (ms), then for each transaction its flags, as in commit.lua, and the reply of each command
 
@@ -35,10 +36,11 @@ const (
 
 // shape is what determines the text of a compiled script.
 type shape struct {
-	ack    Ack
-	delay  int64 // ms
-	events int
-	steps  []step
+	positioned bool // each moves a position instead of marking an id
+	ack        Ack
+	delay      int64 // ms
+	events     int
+	steps      []step
 }
 
 // step is a command: its name, its undo class, and the number of arguments behind its key.
@@ -53,8 +55,8 @@ const inlined = "-hik"
 
 // shapeOf returns the shape of a commit, and false if only commit.lua can handle it.
 func shapeOf(c *Commit) (shape, bool) {
-	s := shape{ack: c.Input.Ack, delay: c.Delay.Milliseconds(), events: len(c.Events)}
-	if c.Keep || c.Input.Strict || c.staged() || len(c.Guards) > 0 || !c.plainEvents() || s.events > maxEvents || len(c.Commands) > maxSteps {
+	s := shape{positioned: c.Position != nil, ack: c.Input.Ack, delay: c.Delay.Milliseconds(), events: len(c.Events)}
+	if c.Keep || c.Input.Strict || c.staged || len(c.Guards) > 0 || !c.plainEvents() || s.events > maxEvents || len(c.Commands) > maxSteps {
 		return s, false
 	}
 	for _, recorded := range c.Commands {
@@ -76,6 +78,9 @@ func shapeOf(c *Commit) (shape, bool) {
 // String returns a readable description of the shape.
 func (s shape) String() string {
 	var parts []string
+	if s.positioned {
+		parts = append(parts, "position")
+	}
 	switch s.ack {
 	case AckFence:
 		parts = append(parts, "fenced input")
@@ -94,13 +99,17 @@ func (s shape) String() string {
 
 // The keys of a compiled script that precede those of its transactions.
 var (
-	inboxKeys  = []string{"void", "inbox:a"}
-	outboxKeys = []string{"entries", "pending", "counts"}
-	sourceKeys = []string{"stream", "taken"}
+	inboxKeys    = []string{"void", "inbox:a"}
+	positionKeys = []string{"positions"}
+	outboxKeys   = []string{"entries", "pending", "counts"}
+	sourceKeys   = []string{"stream", "taken"}
 )
 
 func (s shape) keys() []string {
 	keys := slices.Clone(inboxKeys)
+	if s.positioned {
+		keys = append(keys, positionKeys...)
+	}
 	if s.events > 0 {
 		keys = append(keys, outboxKeys...)
 	}
@@ -113,6 +122,9 @@ func (s shape) keys() []string {
 // keyCount returns the number of keys, without listing them for each commit.
 func (s shape) keyCount() int {
 	n := len(inboxKeys)
+	if s.positioned {
+		n += len(positionKeys)
+	}
 	if s.events > 0 {
 		n += len(outboxKeys)
 	}
@@ -141,17 +153,26 @@ func (s shape) width() int {
 
 // The positions of a transaction's arguments, from 1.
 const (
-	argDigest = 1 + iota
+	argDigest = 1 + iota // or the field of the position
 	argToken
 	argDeadline
 	argEntry // if there is an input
 )
 
-func (s shape) firstEvent() int {
+// firstPlace returns the position of the offset, which the offset that must be committed and the owner follow, if the transaction
+// has a position.
+func (s shape) firstPlace() int {
 	if s.ack == AckNone {
 		return argEntry
 	}
 	return argEntry + 1
+}
+
+func (s shape) firstEvent() int {
+	if s.positioned {
+		return s.firstPlace() + positionArgs - 1 // the field stands in place of the digest
+	}
+	return s.firstPlace()
 }
 
 func (s shape) firstStep() int { return s.firstEvent() + 2*s.events }

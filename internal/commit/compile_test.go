@@ -164,14 +164,15 @@ func (d draw) command(words []string, key string) Command {
 
 // kind describes the transactions of one plan.
 type kind struct {
-	commands [][]string
-	events   int
-	ack      Ack
-	delay    time.Duration
+	positioned bool
+	commands   [][]string
+	events     int
+	ack        Ack
+	delay      time.Duration
 }
 
 func (d draw) kind() kind {
-	k := kind{events: d.IntN(3), ack: [...]Ack{AckNone, AckFence, AckFused, AckFused}[d.IntN(4)], delay: time.Duration(d.IntN(2)) * time.Minute}
+	k := kind{positioned: d.IntN(3) == 0, events: d.IntN(3), ack: [...]Ack{AckNone, AckFence, AckFused, AckFused}[d.IntN(4)], delay: time.Duration(d.IntN(2)) * time.Minute}
 	for range d.IntN(5) {
 		k.commands = append(k.commands, strings.Fields(d.one(kinds...)))
 	}
@@ -196,6 +197,9 @@ func (d draw) batch(home shard.Shard, k kind) [2][]*Commit {
 		}
 		if k.ack != AckNone {
 			c.Input = Input{Ack: k.ack, Stream: d.tag + "stream", Group: "g", Consumer: "c", Entry: fmt.Sprintf("%d-0", i+1)}
+		}
+		if k.positioned {
+			c.Position = d.position(i)
 		}
 		for n := range k.events {
 			id := fmt.Sprintf("event %d of %d", n, i)
@@ -252,6 +256,14 @@ func (d draw) prepare(ctx context.Context, w *twins, home shard.Shard) {
 		w.do(ctx, "HSET", key("broken"), "digest0000000000", "ZREM pending: denied")
 	default:
 		w.do(ctx, "HSET", key("inbox:a"), "id", meta(now-d.Int64N(hour/2), "0", 0, "i"))
+	}
+	for i := range 2 {
+		if record := d.record(); record != "" {
+			w.do(ctx, "HSET", key("positions"), fmt.Sprintf("orders/%d", i), record)
+		}
+	}
+	if d.IntN(30) == 0 {
+		w.do(ctx, "SET", key("positions"), "no hash")
 	}
 	switch d.IntN(30) {
 	case 0:

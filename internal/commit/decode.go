@@ -99,7 +99,7 @@ func outcome(fields []any, commands int) (Outcome, error) {
 		}
 		index, _ := rest[0].(int64)
 		out.Index, out.Text = int(index), fmt.Sprint(rest[1])
-	case Refused, Broken, Identity, Full:
+	case Refused, Broken, Identity, Full, Early, Epoch:
 		if len(rest) > 0 {
 			out.Text = fmt.Sprint(rest[0])
 		}

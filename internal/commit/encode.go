@@ -20,6 +20,9 @@ import (
 // headArgs is the number of arguments in the head: the number of commits, and the group and consumer of their input.
 const headArgs = 3
 
+// positionArgs is the number of arguments of a position in commit.lua.
+const positionArgs = 4
+
 // inputKeys is the number of keys of an input: the stream, and the notes of takeovers from its consumers.
 const inputKeys = 2
 
@@ -82,9 +85,12 @@ func (k *compiled) pack(calls []*eval.Call) (*eval.Script, []any) {
 	}
 	for _, call := range calls {
 		c := of(call)
-		argv = append(argv, &c.Digest, &c.Token, &c.notAfter)
+		argv = append(argv, c.key(), &c.Token, &c.notAfter)
 		if k.ack != AckNone {
 			argv = append(argv, &c.Input.Entry)
+		}
+		if p := c.Position; p != nil {
+			argv = append(argv, &p.Offset, &p.After, &p.Owner)
 		}
 		for i := range c.Events {
 			argv = c.Events[i].Append(argv, false)
@@ -96,10 +102,22 @@ func (k *compiled) pack(calls []*eval.Call) (*eval.Script, []any) {
 	return script, argv
 }
 
+// key returns the field under which the inbox or the positions have the commit.
+func (c *Commit) key() *string {
+	if c.Position != nil {
+		return &c.Position.Field
+	}
+	return &c.Digest
+}
+
 // Again implements eval.Load. A commit that a compiled script has skipped is sent to commit.lua, and so is one whose large body was gone.
 func (c *Commit) Again(reply any, nth int) bool {
 	if c.compiled == nil {
-		return c.bodyGone(reply, nth) && c.unstage()
+		gone := c.bodyGone(reply, nth)
+		if gone {
+			c.unstage()
+		}
+		return gone
 	}
 	rows, many := reply.([]any)
 	if flags := 1 + nth*(1+len(c.Commands)); many && flags < len(rows) && rows[flags] != int64(-1) {
@@ -141,6 +159,9 @@ func (c *Commit) ownKeys() int {
 	if c.special() {
 		n += len(c.Shard.EntranceKeys())
 	}
+	if c.Position != nil {
+		n++
+	}
 	return n
 }
 
@@ -156,6 +177,9 @@ func (c *Commit) appendKeys(argv []any) []any {
 			argv = append(argv, key)
 		}
 	}
+	if c.Position != nil {
+		argv = append(argv, c.Shard.PositionsKey())
+	}
 	for i := range c.Keys {
 		argv = append(argv, &c.Keys[i])
 	}
@@ -167,6 +191,9 @@ func (c *Commit) arguments() int {
 	n := 3 + 2*len(c.Events)
 	if c.Input.Ack != AckNone {
 		n++
+	}
+	if c.Position != nil {
+		n += positionArgs
 	}
 	if !c.plainEvents() {
 		n += len(c.Events)
@@ -182,7 +209,7 @@ func (c *Commit) arguments() int {
 
 // arguments returns the number of arguments of a command, including its positions.
 func (c Command) arguments() int {
-	if c.Class() == lua.Positions {
+	if c.Class() == lua.KeysAt {
 		return len(c.Args) + 1
 	}
 	return len(c.Args)
@@ -194,6 +221,9 @@ func (c *Commit) append(args []any) []any {
 	if c.Input.Ack != AckNone {
 		args = append(args, &c.Input.Entry)
 	}
+	if p := c.Position; p != nil {
+		args = append(args, &p.Field, &p.Offset, &p.After, &p.Owner)
+	}
 	for _, guard := range c.Guards {
 		args = append(args, guard.head(), guard.Digest)
 		args = append(args, guard.Args...)
@@ -203,7 +233,7 @@ func (c *Commit) append(args []any) []any {
 		args = c.Events[i].Append(args, heads)
 	}
 	for _, command := range c.Commands {
-		if command.Class() == lua.Positions {
+		if command.Class() == lua.KeysAt {
 			_, positions, _ := strings.Cut(command.Head, " ")
 			args = append(args, positions)
 		}
@@ -238,7 +268,9 @@ func (c *Commit) Seal() (args, bytes int) {
 	}
 	for i := range c.Events {
 		e := &c.Events[i]
-		e.Body = slices.Clone(e.Body)
+		if !e.Own {
+			e.Body, e.Own = slices.Clone(e.Body), true
+		}
 		bytes += len(e.ID) + len(e.Body)
 	}
 	return eval.FirstKey + shard.CommitKeys + inputKeys + c.ownKeys() + headArgs + 1 + c.args, bytes

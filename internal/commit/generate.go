@@ -149,7 +149,11 @@ func (g *generator) begin() string {
 // gather writes code that collects what the transactions of a batch have in common.
 func (g *generator) gather() {
 	g.put("local n = (#A - %d) / %d", g.head(), g.width())
-	g.put("local asked, marks, seen = {'HMGET', @INBOX_A, 'id'}, {'HSET', @INBOX_A}, {}")
+	if g.positioned {
+		g.put("local asked, marks, seen = {'HMGET', @POSITIONS}, {'HSET', @POSITIONS}, {}")
+	} else {
+		g.put("local asked, marks, seen = {'HMGET', @INBOX_A, 'id'}, {'HSET', @INBOX_A}, {}")
+	}
 	if g.events > 0 {
 		g.put("local size = 0")
 		g.put("local ids, bodies, due = {'HMGET', @ENTRIES}, {'HSET', @ENTRIES}, {'ZADD', @PENDING}")
@@ -157,8 +161,12 @@ func (g *generator) gather() {
 	}
 	g.put("for i = 1, n do\nlocal p = %s", linear(g.width(), g.head()-g.width()))
 	g.put("if NOW > %s then %s end", g.arg(argDeadline), leave)
-	g.put("local digest = %s\nif seen[digest] then %s end\nseen[digest] = true", g.arg(argDigest), leave)
-	g.put("asked[i + 3], marks[2 * i + 1], marks[2 * i + 2] = digest, digest, %s", g.arg(argToken))
+	if g.positioned {
+		g.put("asked[i + 2] = %s", g.arg(argDigest))
+	} else {
+		g.put("local digest = %s\nif seen[digest] then %s end\nseen[digest] = true", g.arg(argDigest), leave)
+		g.put("asked[i + 3], marks[2 * i + 1], marks[2 * i + 2] = digest, digest, %s", g.arg(argToken))
+	}
 	for e := range g.events {
 		first := 3 + 2*(e-g.events)
 		at, behind := linear(2*g.events, first), linear(2*g.events, first+1)
@@ -179,7 +187,7 @@ func (g *generator) score() string {
 
 // inbox writes code that passes duplicates, expired transactions and inboxes due for rotation to commit.lua.
 func (g *generator) inbox() {
-	if g.batch {
+	if g.batch && !g.positioned {
 		g.put("local rows = try(unpack(asked))\nlocal meta = rows[1]")
 	} else {
 		g.put("local meta = try('HGET', @INBOX_A, 'id')")
@@ -187,14 +195,19 @@ func (g *generator) inbox() {
 	g.put("if type(meta) ~= 'string' or string.find(meta, @NO_TOMBSTONES, 15, true) ~= 15 or #meta ~= @META_LENGTH then %s end", leave)
 	g.put("local seconds = time[1] - (tonumber(string.sub(meta, 1, 10)) or 0)")
 	g.put("if meta > NOW or seconds > @RETENTION / 1000 - 1 then %s end", leave)
-	if g.batch {
+	switch {
+	case g.positioned && g.batch:
+		g.positions()
+	case g.positioned:
+		g.position()
+	case g.batch:
 		g.put("for i = 1, n do\nif rows[i + 1] then %s end\nend", leave)
 		g.put("if string.byte(meta, 14) == @DIGIT_1 then\nasked[2] = %s\nrows = try(unpack(asked))", ownKey("inbox:b"))
 		g.put("if rows.err then %s end\nfor i = 1, n do\nif rows[i + 1] then %s end\nend\nend", leave, leave)
-		return
+	default:
+		g.put("if NOW > %s then %s end", g.arg(argDeadline), leave)
+		g.put("if string.byte(meta, 14) == @DIGIT_1 and try('HEXISTS', %s, %s) ~= 0 then %s end", ownKey("inbox:b"), g.arg(argDigest), leave)
 	}
-	g.put("if NOW > %s then %s end", g.arg(argDeadline), leave)
-	g.put("if string.byte(meta, 14) == @DIGIT_1 and try('HEXISTS', %s, %s) ~= 0 then %s end", ownKey("inbox:b"), g.arg(argDigest), leave)
 }
 
 // fence writes code that passes transactions to commit.lua if another consumer has taken entries from this one.
@@ -243,13 +256,21 @@ func (g *generator) capacity() {
 // error. For a batch, it also writes the events.
 func (g *generator) mark() {
 	if !g.batch {
-		g.put("if try('HSETNX', @INBOX_A, %s, %s) ~= 1 then %s end", g.arg(argDigest), g.arg(argToken), leave)
+		if g.positioned {
+			g.put("if type(try('HSET', @POSITIONS, %s, moved)) ~= 'number' then %s end", g.arg(argDigest), leave)
+		} else {
+			g.put("if try('HSETNX', @INBOX_A, %s, %s) ~= 1 then %s end", g.arg(argDigest), g.arg(argToken), leave)
+		}
 		if g.events > 0 {
 			g.put("local score = %s", g.score())
 		}
 		return
 	}
-	g.put("if try(unpack(marks)) ~= n then %s end", leave)
+	if g.positioned {
+		g.put("if type(try(unpack(marks))) ~= 'number' then %s end", leave)
+	} else {
+		g.put("if try(unpack(marks)) ~= n then %s end", leave)
+	}
 	if g.events > 0 {
 		g.put("local early\nif try(unpack(bodies)) ~= %s or type(try(unpack(due))) ~= 'number' then early = %s end", g.all(), offPath)
 		g.put("local came, added, woken = 0, 0, nil")
@@ -292,6 +313,9 @@ func (g *generator) transactions() {
 		g.enqueue()
 	case g.events > 0:
 		g.put("if why then break end")
+	}
+	if g.batch && g.positioned {
+		g.put("if stopped[%s] then why = %s break end", g.arg(argDigest), offPath)
 	}
 	at := g.firstStep()
 	for i, step := range g.steps {
@@ -370,74 +394,6 @@ func exactRead(name string) string {
 		return "GET"
 	}
 	return ""
-}
-
-func (g *generator) keepFields(n int, key string, at, fields int) {
-	g.put("old%d = try('HMGET', %s%s)", n, key, g.args(at, fields, 2))
-	g.put("if old%d.err then why, old%d = old%d.err, nil break end", n, n, n)
-	var sizes, there, expiring []string
-	for f := range fields {
-		sizes = append(sizes, fmt.Sprintf("#(old%d[%d] or '')", n, f+1))
-		there = append(there, fmt.Sprintf("old%d[%d]", n, f+1))
-		expiring = append(expiring, fmt.Sprintf("times[%d] >= 0", f+1))
-	}
-	g.put("if %s > @UNDO_BYTES then why, old%d = %s, nil break end", strings.Join(sizes, " + "), n, offPath)
-	g.put("if fields_expire and (%s) then", strings.Join(there, " or "))
-	g.put("local times = try('HPEXPIRETIME', %s, 'FIELDS', %d%s)", key, fields, g.args(at, fields, 2))
-	g.put("if times.err or %s then why, old%d = %s, nil break end\nend", strings.Join(expiring, " or "), n, offPath)
-}
-
-func (g *generator) keepString(n int, key string, class byte) {
-	g.put("old%d = try('GETRANGE', %s, '0', @UNDO_BYTES)", n, key)
-	g.put("if type(old%d) == 'table' then why, old%d = old%d.err, nil break end", n, n, n)
-	g.put("if #old%d > @UNDO_BYTES then why, old%d = %s, nil break end", n, n, offPath)
-	g.put("if old%d == '' then\nlocal there = try('EXISTS', %s)", n, key)
-	g.put("if type(there) == 'table' then why, old%d = there.err, nil break end\nold%d = there == 1 and ''\nend", n, n)
-	if class == lua.ReplacedString {
-		g.put("if old%d then\nat%d = try(seven and 'PEXPIRETIME' or 'PTTL', %s)", n, n, key)
-		g.put("if type(at%d) == 'table' or at%d >= 0 and not seven then why, old%d = %s, nil break end\nend", n, n, n, offPath)
-	}
-}
-
-// undo writes code that undoes a transaction and its mark. After a rollback failure, the mark stays, and every redelivery returns
-// the failure.
-func (g *generator) undo() {
-	g.put("local undo = {}")
-	if g.events == 0 {
-		g.put("local none -- there are no events to take back")
-	}
-	g.fragment("_rollback")
-	for e := range g.events {
-		id := g.arg(g.firstEvent() + 2*e)
-		if g.batch {
-			g.put("undo[%d] = %s", e+1, id)
-		} else {
-			g.put("if entered > %d then undo[%d] = %s end", e, e+1, id)
-		}
-	}
-	at := g.firstStep()
-	for i, s := range g.steps {
-		n, key := i+1, g.key(i)
-		if i < len(g.steps)-1 {
-			switch s.class {
-			case lua.HashFields:
-				g.put("if old%d then undo[#undo + 1] = {{'HMGET', %s%s}, old%d} end", n, key, g.args(at, (s.args+1)/2, 2), n)
-			case lua.ChangedString:
-				g.put("if old%d == false then undo[#undo + 1] = {'UNLINK', %s} end", n, key)
-				g.put("if old%d then undo[#undo + 1] = {'SET', %s, old%d, 'KEEPTTL'} end", n, key, n)
-			case lua.ReplacedString:
-				g.put("if old%d == false then undo[#undo + 1] = {'UNLINK', %s} end", n, key)
-				g.put("if old%d and at%d >= 0 then undo[#undo + 1] = {'PEXPIREAT', %s, string.format('%%.0f', at%d)} end", n, n, key, n)
-				g.put("if old%d then undo[#undo + 1] = {'SET', %s, old%d} end", n, key, n)
-			}
-		}
-		at += s.args
-	}
-	digest := g.arg(argDigest)
-	g.put("local left = rollback()\nif not left then left = restore({'HDEL', @INBOX_A, %s}) end\nif left then", digest)
-	g.put("left = 'command ' .. step .. ': ' .. why .. '; not restored: ' .. left")
-	g.put("call('HSET', %s, %s, left)", ownKey("broken"), digest)
-	g.put("call('HSET', @INBOX_A, %s, %s .. '!')\nend", digest, g.arg(argToken))
 }
 
 // finish writes code that updates the counts, checks whether to wake relays, and acknowledges the inputs.

@@ -74,6 +74,9 @@ func (p *plans) of(c *Commit, strings bool) *plan {
 	if strings {
 		flags |= 4
 	}
+	if c.Position != nil {
+		flags |= 8
+	}
 	b = append(b, flags)
 	b = binary.BigEndian.AppendUint16(b, uint16(len(c.Commands)))
 	for i := range c.Commands {
@@ -87,7 +90,7 @@ func (p *plans) of(c *Commit, strings bool) *plan {
 			b = append(append(b, name...), ' ')
 		}
 	}
-	if c.staged() {
+	if c.staged {
 		b = append(b, "~"...) // not compiled
 	}
 	return p.lookup(b, size)
@@ -254,6 +257,9 @@ func (s *Sender) Plans() []Plan {
 func (s shape) ownKeys(argv []any, home shard.Shard) []any {
 	own := home.CommitKeys()
 	argv = append(argv, own[0], own[1])
+	if s.positioned {
+		argv = append(argv, home.PositionsKey())
+	}
 	if s.events > 0 {
 		argv = append(argv, own[3], own[4], own[6])
 	}

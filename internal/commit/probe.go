@@ -9,7 +9,7 @@ import (
 	"github.com/luatx/luatx/internal/shard"
 )
 
-// What the probe returns about the server and the user: which keys can be restored whole.
+// The replies of the probe: which keys the server and the user's rights can restore whole.
 const (
 	restoresStrings = "1"
 	restoresAll     = "2"

@@ -2,6 +2,7 @@ package commit
 
 import (
 	"context"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -59,9 +60,24 @@ func (s *Sender) Send(ctx context.Context, until time.Time, batch []*Commit, tai
 		c.call.Alone = s.durability.On() && !s.durability.Patient(ctx, until)
 		open = append(open, &c.call)
 	}
+	together(batch)
 	s.runner.Send(ctx, open, tail...)
 	for _, c := range batch {
 		c.decode()
+	}
+}
+
+// together makes commits of one source that must follow each other share a script, in which they keep their order. Those of different
+// plans share the general one.
+func together(batch []*Commit) {
+	mixed := func(c *Commit) bool {
+		return c.Position != nil && c.Position.After != "" && c.compiled != batch[0].compiled
+	}
+	if !slices.ContainsFunc(batch, mixed) {
+		return
+	}
+	for _, c := range batch {
+		c.compiled = nil
 	}
 }
 
@@ -76,14 +92,18 @@ func (s *Sender) prepare(c *Commit) {
 	c.call = eval.Call{Script: s.commit, Key: c.Shard.Void, Load: c, Wait: s.durability}
 }
 
-// Resolve returns the state of a digest, or of a token if it is not empty, and the server's time. With a tombstone, it prevents a
-// copy of the token's commit from taking effect up to that server time.
-func (s *Sender) Resolve(ctx context.Context, home shard.Shard, digest, token string, tombstone time.Time) (state State, text string, now time.Time, err error) {
+// Resolve returns the state of a digest or a position, or of a token if it is not empty, and the server's time. With a tombstone, it
+// prevents a copy of the token's commit from taking effect up to that server time. If there is a position, the digest does not count.
+func (s *Sender) Resolve(ctx context.Context, home shard.Shard, digest string, position *Position, token string, tombstone time.Time) (state State, text string, now time.Time, err error) {
 	until := ""
 	if !tombstone.IsZero() {
 		until = eval.Millis(tombstone)
 	}
-	reply, err := s.runner.Eval(ctx, s.resolve, home.ResolveKeys(), []any{digest, token, until})
+	offset, epoch := "", ""
+	if position != nil {
+		digest, offset, epoch = position.Field, position.Offset, position.epoch()
+	}
+	reply, err := s.runner.Eval(ctx, s.resolve, home.ResolveKeys(), []any{digest, token, until, offset, epoch})
 	if err != nil {
 		return "", "", time.Time{}, err
 	}

@@ -1,16 +1,14 @@
 package commit
 
 import (
-	"slices"
 	"time"
 
 	"github.com/luatx/luatx/internal/eval"
-	"github.com/luatx/luatx/internal/shard"
 )
 
 const (
 	// stageFrom is the size from which a body goes around the script. Redis hashes and copies each byte that enters Lua.
-	stageFrom = 32 << 10
+	stageFrom = 8 << 10
 	// stageGrace is how much longer the server keeps a body than the script may arrive. Clocks may differ.
 	stageGrace = time.Minute
 )
@@ -19,29 +17,28 @@ const (
 // makes it permanent. The name of the key is that of no other run: its event may have another body. A copy of the command
 // that arrives late changes nothing, because of NX, and what it leaves expires.
 func (c *Commit) stage() {
+	c.staged = false
 	for i := range c.Events {
 		if e := &c.Events[i]; len(e.Body) >= stageFrom {
 			e.Stage(c.Digest+c.Token, i)
+			c.staged = true
 		}
 	}
 }
 
-// staged reports whether an event has its body in a key of its own.
-func (c *Commit) staged() bool {
-	return slices.ContainsFunc(c.Events, func(e shard.Event) bool { return e.Reference != "" })
-}
-
-// unstage sends all bodies within the script, and reports whether that changes anything.
-func (c *Commit) unstage() bool {
-	staged := c.staged()
+// unstage sends all bodies within the script.
+func (c *Commit) unstage() {
+	c.staged = false
 	for i := range c.Events {
 		c.Events[i].Reference = ""
 	}
-	return staged
 }
 
 // stores appends the commands that store large bodies.
 func (c *Commit) stores(commands [][]any) [][]any {
+	if !c.staged {
+		return commands
+	}
 	left := max(0, time.Until(c.NotAfter)) + stageGrace
 	for i := range c.Events {
 		if e := &c.Events[i]; e.Reference != "" {
@@ -54,7 +51,7 @@ func (c *Commit) stores(commands [][]any) [][]any {
 // bodyGone reports whether commit.lua did nothing because a large body was not there: the server may have evicted it, or
 // refused to store it.
 func (c *Commit) bodyGone(reply any, nth int) bool {
-	if !c.staged() {
+	if !c.staged {
 		return false
 	}
 	_, rows, err := eval.Timed(reply)

@@ -28,7 +28,7 @@ func wantPage(t *testing.T, page string, render func(fs.FS) (string, error)) {
 	}
 }
 
-func TestAPIOfTree(t *testing.T) {
+func TestAPIListsTheExportedNamesOfATree(t *testing.T) {
 	t.Parallel()
 	file := func(text string) *fstest.MapFile { return &fstest.MapFile{Data: []byte(text)} }
 	got, err := API(fstest.MapFS{

@@ -211,7 +211,7 @@ func TestMarkedBlocksCompileAndRun(t *testing.T) {
 	t.Logf("%d blocks run, %d compiled", len(s.blocks), s.built)
 }
 
-// leastBlocks keeps blocks from losing their marks in silence.
+// leastBlocks makes the test fail if blocks lose their marks.
 const leastBlocks = 29
 
 func TestBrokenBlocksAreReported(t *testing.T) {

@@ -40,7 +40,8 @@ func (s Script) Link() string { return fmt.Sprintf("[%s.lua](../internal/lua/%s.
 // Shown is the layout without what the page says of all scripts.
 func (s Script) Shown() string { return strings.Replace(s.Layout, "Redis:   6.0\n", "", 1) }
 
-// Header reads the header of a script. An empty line ends that of a fragment: what follows is for readers of the file.
+// Header reads the header of a script. An empty line ends the header of a fragment. The comment after it is for
+// readers of the file.
 func Header(name, source string) Script {
 	s := Script{Name: name}
 	for line := range strings.Lines(source) {

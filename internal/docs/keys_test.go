@@ -8,13 +8,14 @@ import (
 	"github.com/luatx/luatx/internal/test/assert"
 )
 
-// TestKeysPage holds docs/keys.md against the scripts' headers and the constants of the keys; LUATX_UPDATE=1 writes it.
-func TestKeysPage(t *testing.T) {
+// TestKeysPageMatchesScriptsAndConstants compares docs/keys.md with the scripts' headers and the constants of the keys.
+// LUATX_UPDATE=1 writes it.
+func TestKeysPageMatchesScriptsAndConstants(t *testing.T) {
 	t.Parallel()
 	wantPage(t, "../../docs/keys.md", KeysPage)
 }
 
-func TestKeysPageOfATree(t *testing.T) {
+func TestKeysPageListsTheScriptsAndKeysOfATree(t *testing.T) {
 	t.Parallel()
 	tree := fstest.MapFS{
 		"internal/lua/_part.lua":  {Data: []byte("-- Purpose: a part|piece. Expects\n-- NOW.\n--\n-- Only for readers.\nlocal x\n")},

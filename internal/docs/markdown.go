@@ -41,7 +41,7 @@ var (
 	linkText   = regexp.MustCompile(`!?\[([^\]]*)\]\([^)]*\)`)
 )
 
-// Parse reads a page. What stands in code and in comments is no link.
+// Parse reads a page. It ignores links in code and in comments.
 func Parse(text string) Page {
 	page := Page{Anchors: map[string]bool{}}
 	taken := map[string]int{}

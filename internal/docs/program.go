@@ -31,7 +31,7 @@ func byName(paths ...string) map[string]string {
 	return names
 }
 
-// What a marked block is to the tests.
+// The marks of the blocks that the tests run or compile.
 const (
 	Run   = "go run"
 	Build = "go build"

@@ -126,3 +126,14 @@ func (d Dead) Write() []string {
 	}
 	return append([]string{fieldPacked, packed.String()}, head...)
 }
+
+// EntryKey is the key of the in-process value with which a message carries its Entry.
+type EntryKey struct{}
+
+// Entry is an entry of a stream as it was read, before it was decoded.
+type Entry interface {
+	// Fields returns the names and values of the entry, in their order.
+	Fields() []string
+	// Deliveries returns how often the entry was delivered to the group.
+	Deliveries() int64
+}

@@ -2,6 +2,7 @@ package group
 
 import (
 	"cmp"
+	"fmt"
 	"math"
 	"strconv"
 	"strings"
@@ -30,6 +31,12 @@ func Time(id string) time.Time {
 
 func joinID(ms, seq uint64) string {
 	return strconv.FormatUint(ms, 10) + "-" + strconv.FormatUint(seq, 10)
+}
+
+// Offset returns an entry id as digits, so that the order of the texts is the order of the ids.
+func Offset(id string) string {
+	ms, seq := splitID(id)
+	return fmt.Sprintf("%020d%020d", ms, seq)
 }
 
 // Before returns the greatest id below this one, or "0-0", because Redis 6.0 has no exclusive ranges.

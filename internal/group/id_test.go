@@ -6,21 +6,21 @@ import (
 	"github.com/luatx/luatx/internal/test/assert"
 )
 
-func TestBefore(t *testing.T) {
+func TestBeforeReturnsThePreviousEntryID(t *testing.T) {
 	t.Parallel()
 	for id, want := range map[string]string{"5-1": "5-0", "5-0": "4-18446744073709551615", "0-1": "0-0", "0-0": "0-0"} {
 		assert.Equal(t, Before(id), want, "Before(%s)", id)
 	}
 }
 
-func TestBehind(t *testing.T) {
+func TestBehindReturnsTheNextEntryID(t *testing.T) {
 	t.Parallel()
 	for id, want := range map[string]string{"5-0": "5-1", "4-18446744073709551615": "5-0", "0-0": "0-1"} {
 		assert.Equal(t, Behind(id), want, "Behind(%s)", id)
 	}
 }
 
-func TestCompare(t *testing.T) {
+func TestCompareOrdersEntryIDs(t *testing.T) {
 	t.Parallel()
 	for _, ids := range [][2]string{{"5-0", "5-1"}, {"5-9", "5-10"}, {"9-0", "10-0"}, {"4-18446744073709551615", "5-0"}} {
 		if Compare(ids[0], ids[1]) != -1 || Compare(ids[1], ids[0]) != 1 || Compare(ids[0], ids[0]) != 0 {

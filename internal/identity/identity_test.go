@@ -32,7 +32,7 @@ func TestEntryIDIsFrozen(t *testing.T) {
 	}
 }
 
-func TestEveryFieldTellsMessagesApart(t *testing.T) {
+func TestEveryFieldDistinguishesMessages(t *testing.T) {
 	t.Parallel()
 	seen := map[string]identity.ID{}
 	for _, id := range []identity.ID{

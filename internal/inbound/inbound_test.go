@@ -12,7 +12,7 @@ import (
 	"github.com/luatx/luatx/message"
 )
 
-func TestDecode(t *testing.T) {
+func TestDecodeReturnsMessagesErrorsAndPanics(t *testing.T) {
 	t.Parallel()
 	bad := errors.New("no message")
 	isPanic := func(err error) bool {
@@ -62,7 +62,7 @@ func (l *letters) Publish(ctx context.Context, events []*message.RawMessage) []e
 	return []error{l.err}
 }
 
-func TestBury(t *testing.T) {
+func TestBuryPublishesACopyWithTheReason(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		msg := message.NewRaw([]byte("data"), message.Attributes{message.AttrID: "1"}, nil)

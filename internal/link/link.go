@@ -12,6 +12,7 @@ import (
 
 	"github.com/luatx/luatx/internal/commit"
 	"github.com/luatx/luatx/internal/eval"
+	"github.com/luatx/luatx/internal/history"
 	"github.com/luatx/luatx/internal/process"
 	"github.com/luatx/luatx/internal/shard"
 )
@@ -22,6 +23,10 @@ type Inside struct {
 	Runner *eval.Runner
 	// Scripts run on the shards of the Transactor.
 	Scripts *shard.Scripts
+	// First is the first shard of the keyspace, which holds what there is once.
+	First shard.Shard
+	// TagKey returns a key of the Transactor's keyspace.
+	TagKey func(tag string, parts ...string) string
 	// Commits sends commits.
 	Commits *commit.Sender
 	// Gather begins a gathering of n handlers. Each handler runs under the gathering's Context and calls Leave when it
@@ -35,6 +40,8 @@ type Inside struct {
 	NoWakeUps bool
 	// Processes is the list in which relays, consumers and workers register themselves; nil if they do not.
 	Processes *process.List
+	// History is what relays write their counts to, and relays and workers their measurements.
+	History *history.History
 
 	relay atomic.Pointer[Relay]
 }
@@ -63,7 +70,7 @@ type Relay interface {
 // Attach makes a relay publish what the Transactor commits. It returns an error if a relay is already attached.
 func (in *Inside) Attach(relay Relay) error {
 	if !in.relay.CompareAndSwap(nil, &relay) {
-		return errors.New("luatx: a relay is attached to this Transactor already: use one relay, or switch the other's inline publishing off")
+		return errors.New("luatx: attach relay: the Transactor already has one; use one relay, or disable inline publishing in the other")
 	}
 	return nil
 }

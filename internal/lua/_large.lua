@@ -1,4 +1,4 @@
--- Purpose: what few events need to enter the outbox: those with large bodies, and those whose id the outbox has.
+-- Purpose: adds to the outbox the few events that have large bodies, or whose id the outbox has.
 --#needs _events _body
 --#defines is_there adopt_body
 

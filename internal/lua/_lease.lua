@@ -9,7 +9,7 @@
 --#defines attempts_of holds lease_until place take grant
 
 local lease -- of the events that this script leases
-local tries, scores = {'HSET', ATTEMPTS}, {'ZADD', PENDING}
+local tries, scores, placed = {'HSET', ATTEMPTS}, {'ZADD', PENDING}, 2 -- placed: the length of scores
 
 -- Returns the attempts of an event, from its value in the hash and from whether it is or was leased.
 local function attempts_of(attempts, leased) return tonumber(attempts) or (leased and 1 or 0) end
@@ -30,8 +30,8 @@ end
 
 -- Notes the score of an event, which grant writes.
 local function place(id, score)
-  local n = #scores
-  scores[n + 1], scores[n + 2] = score, id
+  scores[placed + 1], scores[placed + 2] = score, id
+  placed = placed + 2
 end
 
 -- Leases an event. attempts is its value in the hash before this attempt.
@@ -40,7 +40,7 @@ local function take(id, attempt, attempts, lease_end)
     tries[#tries + 1] = id
     tries[#tries + 1] = attempt
   end
-  place(id, lease_until(lease_end))
+  place(id, lease or lease_until(lease_end))
 end
 
 -- Writes the leases, once a script. Returns the lease; empty if no event was leased.

@@ -10,7 +10,8 @@ local wanted = {
   {'pending', 'zset'}, {'parked', 'zset'}, {'sent', 'zset'}, {'attempts', 'hash'}, {'errors', 'hash'},
   {'broken', 'hash'}, {'seq', 'string'}, {'repair', 'hash'}, {'due', 'zset'}, {'decided', 'zset'},
   {'headers', 'hash'}, {'lanes', 'zset'}, {'routes', 'hash'}, {'counts', 'hash'}, {'parked:by', 'hash'}, {'audit', 'stream'},
-  {'sweep', 'hash'}, {'pauses', 'hash'}, {'bodies', 'hash'},
+  {'sweep', 'hash'}, {'pauses', 'hash'}, {'bodies', 'hash'}, {'positions', 'hash'},
+  {'generations', 'hash'},
 }
 local key, exists, sound = {}, {}, {} -- by name; sound: it has its type, or is not there
 for i, want in ipairs(wanted) do

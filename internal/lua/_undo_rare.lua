@@ -212,6 +212,6 @@ local function excuse(why, ahead, class, args, first, last, plan, index)
     if type(length) == 'table' or not string.find(tried.err or '', 'greater than 0-0', 1, true) then return why end
     arg, following = arg + size_of(plan, following), following + 1
   end
-  if class == @POSITIONS then first = first + 1 end
+  if class == @KEYS_AT then first = first + 1 end
   push({args[first], args[first + 1], lost = why})
 end

@@ -65,9 +65,8 @@ local bodies = redis.call('HMGET', ENTRIES, unpack(ids))
 local attempts, routes = of_each(ATTEMPTS), of_each(ROUTES)
 local taken, room = 0, tonumber(ARGV[1]) -- number so far; most of them
 
--- Reports whether an event may join those that are claimed already.
+-- Reports whether a suspect may join those that are claimed already.
 local function joins(attempt)
-  if not suspects then return true end
   room = math.min(room, attempt >= budget and 1 or math.floor(ARGV[1] / 4 ^ (attempt - 1)))
   if taken > 0 and taken >= room then return false end
   taken = taken + 1
@@ -75,9 +74,11 @@ local function joins(attempt)
 end
 
 local reply, last_row, parked, orphans = {NOW, '', '', 0, 0}, 5, 0, 0
-for i, id in ipairs(ids) do
-  local body, attempt = bodies[i], attempts_of(attempts[i], suspects) + 1
-  if not body or string.byte(body, 1) == @SENT_MARK then
+local first_byte = string.byte
+for i = 1, #ids do
+  local id, body, tried, attempt = ids[i], bodies[i], attempts[i], 1
+  if tried or suspects then attempt = attempts_of(tried, suspects) + 1 end
+  if not body or first_byte(body) == @SENT_MARK then
     redis.call('ZREM', PENDING, id)
     leave(id)
     orphans = orphans + 1
@@ -85,8 +86,8 @@ for i, id in ipairs(ids) do
     note(id, attempt - 1, 'crashed', 'the lease ran out at the last attempt: its relay died or hung')
     park(id, body, continues)
     parked = parked + 1
-  elseif joins(attempt) then
-    take(id, attempt, attempts[i], lease_end)
+  elseif not suspects or joins(attempt) then
+    take(id, attempt, tried, lease_end)
     local n = last_row
     reply[n + 1], reply[n + 2], reply[n + 3], reply[n + 4] = id, attempt, routes[i] or '', body
     last_row = n + 4

@@ -1,5 +1,5 @@
--- Purpose: commits a batch of transactions of one slot. A transaction consists of an inbox mark, events, business commands and
---          the acknowledgement of the input. Each one is applied as a whole or not at all.
+-- Purpose: commits a batch of transactions of one slot. A transaction consists of an inbox mark or a position, events, business
+--          commands and the acknowledgement of the input. Each one is applied as a whole or not at all.
 -- KEYS:    1     void         never exists: while a slot migrates, a missing declared key makes the cluster return TRYAGAIN
 --                             before the script runs
 --          2     inbox:a
@@ -13,6 +13,7 @@
 --          then the keys that the script uses by name
 --                results, results:b              if replies are kept
 --                headers, lanes, seq, attempts   if events may be ordered or scheduled
+--                positions                       if a transaction has a position
 --                every key of the batch
 -- ARGV:    1     count        number of transactions
 --          2     group        of the input
@@ -23,6 +24,9 @@
 --                token
 --                deadline     ms
 --                entry        of the input; only if the plan fences it
+--                field, offset, after, owner
+--                             only if the plan says that it has a position, see _position.lua. After is the offset that must be
+--                             committed, or empty. Owner is a space, the owner's generation, a space and the epoch
 --                for each guard
 --                  head       order of the reply (see _guard.lua) and number of arguments of the read
 --                  digest     of the reply that the transaction has seen
@@ -41,7 +45,8 @@
 --          5-8   delay        of the events, ms
 --          9-10  guards       number of guards
 --          11-12 events       number of events
---          13    flags        sum of 1: keep the replies, 2: events have heads, 4: the server restores only strings
+--          13    flags        sum of 1: keep the replies, 2: events have heads, 4: the server restores only strings,
+--                              8: a position instead of an inbox mark
 --          14-15 commands     number of commands
 --          then for each command
 --          +1    class        undo class, see _undo.lua
@@ -55,6 +60,8 @@
 --          'duplicate'        the same elements as 'replayed'
 --          'expired'
 --          'fenced'
+--          'early'            the offset that is committed
+--          'epoch'            the epoch that is stored
 --          'conflict'         index of the guard
 --          'full'             name of the bound
 --          'failed'           index of the command (negative for an event, 0 for neither), error
@@ -75,6 +82,7 @@
 --#lazy rare(restore rollback rehearse no_room error_text failure exact known keep_replies emitter call_procedure) _rollback _reply _results _refusal _emit _procedure
 --#lazy guarding(conflict) _reply _guard
 --#lazy lanes(crowded enter) _outbox _lanes _enter
+--#lazy positions(place_at) _position
 
 -- One look at the inbox for all of them.
 local count = tonumber(ARGV[1])
@@ -108,7 +116,7 @@ local function run(arg, plan, events, width, commands, score, digest, out, place
           error({err = why})
         end
       end
-      if class == @POSITIONS then arg = arg + 1 end
+      if class == @KEYS_AT then arg = arg + 1 end
       reply = redis.pcall(unpack(ARGV, arg, last))
       if undo.added then undo.added[3], undo.added = reply, nil end -- the id that its undo lacks
     end
@@ -142,10 +150,14 @@ for i = 1, count do
     commands1, commands0 = string.byte(plan, 1, 15) -- the bytes of its numbers, highest first
   local guards, events, commands = guards1 * 256 + guards0, events1 * 256 + events0, commands1 * 256 + commands0
   local width, delay, arg = flags % 4 >= 2 and 3 or 2, delay3 * 16777216 + delay2 * 65536 + delay1 * 256 + delay0, tx_start + 3
-  local seen, keep, reply = in_a[1 + i] or in_b and in_b[1 + i], flags % 2 == 1, nil
+  local seen, keep, reply, place = in_a[1 + i] or in_b and in_b[1 + i], flags % 2 == 1, nil, nil
   repeat -- once: break ends the transaction
     -- 1. Duplicate? This comes before the deadline, because a late retry must learn that its token was committed.
-    if seen then
+    if flags >= 8 then -- it has a position, and no mark
+      place, reply = positions().place_at(input > 0 and arg + 1 or arg, token)
+      flags, seen = flags - 8, nil
+      if reply then break end
+    elseif seen then
       reply = rare().known(seen, digest, token, keep)
       break
     end
@@ -174,6 +186,7 @@ for i = 1, count do
         break
       end
     end
+    if place then arg = arg + 4 end
     -- 4. Guards.
     if guards > 0 then
       local changed
@@ -221,7 +234,7 @@ for i = 1, count do
       end
       start = now
     end
-    local marked = redis.pcall('HSETNX', @INBOX_A, digest, token)
+    local marked = place and place.move() or redis.pcall('HSETNX', @INBOX_A, digest, token)
     if marked == 0 then -- A has the id; in a batch, because it occurs twice
       seen = redis.call('HGET', @INBOX_A, digest)
       reply = rare().known(seen, digest, token, keep)
@@ -252,19 +265,19 @@ for i = 1, count do
     local left = undoing.rollback()
     for j = size + 4, size + 3 + commands do out[j] = nil end
     totals.events, totals.bytes, totals.came, totals.again = had_events, had_bytes, had_come, had_again
-    if not left then left = undoing.restore({'HDEL', @INBOX_A, digest}) end
+    if not left then left = undoing.restore(place and place.undo or {'HDEL', @INBOX_A, digest}) end
     if not left then
       reply = undoing.failure(result, step)
       break
     end
     left = 'command ' .. step .. ': ' .. undoing.error_text(result) .. '; not restored: ' .. left
-    redis.call('HSET', @BROKEN, digest, left)
-    redis.call('HSET', @INBOX_A, digest, token .. '!')
+    redis.call('HSET', @BROKEN, place and place.field or digest, left)
+    if place then place.note_broken() else redis.call('HSET', @INBOX_A, digest, token .. '!') end
     reply, kept_mark = {'broken', left}, true
   until true
 
   -- 1 again: open_inbox has not looked up a single id in A.
-  if reply and count == 1 and not seen then
+  if reply and count == 1 and not seen and not place then
     seen = redis.call('HGET', @INBOX_A, digest)
     if seen then reply = rare().known(seen, digest, token, keep) end
   end

@@ -13,7 +13,7 @@ const (
 	ReplacedString = 'k' // a string that is replaced, such as by SET
 	NoUndo         = '-' // a command that changes nothing
 	Appended       = 'x' // XADD with the id *
-	Positions      = 'm' // keys at given positions, kept whole
+	KeysAt         = 'm' // keys at given positions, kept whole
 	Procedure      = 'p' // a procedure of the configuration
 
 	Ordered   = 'k' // an event with an ordering key
@@ -27,7 +27,7 @@ const (
 
 var codes = map[string]string{
 	"HASH_FIELDS": code(HashFields), "CHANGED_STRING": code(ChangedString), "REPLACED_STRING": code(ReplacedString),
-	"NO_UNDO": code(NoUndo), "APPENDED": code(Appended), "POSITIONS": code(Positions), "PROCEDURE": code(Procedure),
+	"NO_UNDO": code(NoUndo), "APPENDED": code(Appended), "KEYS_AT": code(KeysAt), "PROCEDURE": code(Procedure),
 	"ORDERED": code(Ordered), "SCHEDULED": code(Scheduled), "GIVEN_MARK": code(GivenMark), "SENT_MARK": code(SentMark),
 	"ERASED_MARK": code(ErasedMark), "STAGED_MARK": code(StagedMark),
 	"DIGIT_0": code('0'), "DIGIT_1": code('1'),
@@ -52,7 +52,7 @@ var (
 // names alone, may follow. The first key of a shard's script is void, which never exists: while a slot migrates, a missing
 // key makes the cluster return TRYAGAIN before the script runs.
 var keys = map[string][]string{
-	"commit": commitKeys, "enqueue": commitKeys, "resolve": {"void", "inbox:a", "inbox:b", "broken"}, "probe": {"void", "inbox:a"},
+	"commit": commitKeys, "enqueue": commitKeys, "resolve": {"void", "inbox:a", "inbox:b", "broken", "positions"}, "probe": {"void", "inbox:a"},
 
 	"claim": outboxKeys, "settle": outboxKeys, "list": outboxKeys, "scheduled": outboxKeys,
 	"rearm": with(outboxKeys, audited), "discard": with(outboxKeys, audited), "erase": with(outboxKeys, audited),
@@ -61,14 +61,17 @@ var keys = map[string][]string{
 	"forget": with(outboxKeys, "inbox:b", "results", "results:b", "broken", audited),
 	"pause":  with(pauseKeys, audited), "resume": with(pauseKeys, audited), "pauses": {"void", "pauses"}, "unhold": {"void", "pending"},
 	"extend": {"void", "pending", "seq"}, "sweep": {"void", "sweep"}, "rights": {"void"},
-	"process": {"void", "processes", "heartbeats"},
+	"process": {"void", "processes", "heartbeats"}, "history": {"void", "history", "history:10s", "history:15m"},
 
 	"timer": timerKeys, "decide": timerKeys, "revoke": timerKeys, "due": {"void", "inbox:a", "due"},
+
+	"generation": {"void", "inbox:a", "generations"}, "reposition": {"void", "inbox:a", "positions", "broken", audited},
 
 	"turn": {"void", "repair"},
 	"repair": {
 		"void", "inbox:a", "inbox:b", "results", "results:b", "entries", "pending", "parked", "sent", "attempts", "errors",
 		"broken", "seq", "repair", "due", "decided", "headers", "lanes", "routes", "counts", "parked:by", "audit", "sweep", "pauses", "bodies",
+		"positions", "generations",
 	},
 
 	"acknowledge": {"stream"}, "dismiss": {"stream"}, "fetch": {"stream"}, "hold": {"stream"}, "trim": {"stream"}, "window": {"stream"},

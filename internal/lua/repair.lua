@@ -25,6 +25,8 @@
 --          23    sweep
 --          24    pauses
 --          25    bodies
+--          26    positions
+--          27    generations
 -- ARGV:    1     fix       'fix' corrects each finding; empty only reports it
 --          2     part      0: the first part
 --          3     cursor    in the part

@@ -106,12 +106,10 @@ end
 -- lane, and all are still pending, so that none was sent before, parked or erased. Otherwise returns false, and sent() reads each body.
 local function sent_at_once(ids)
   if not BYTES or keep or not simple(ids) or redis.call('ZREM', PENDING, unpack(ids)) < #ids then return false end
-  for i, id in ipairs(ids) do
-    gone[id] = true
-    if i <= GIVEN then scores[2 * i + 1], scores[2 * i + 2] = NOW, id end
-  end
-  digests, forgotten = {'HSET', ENTRIES, unpack(ARGV, FIRST, DERIVED_ONES - 1)}, {unpack(ARGV, DERIVED_ONES, OTHERS - 1)}
-  gone_ids = ids
+  for i = 1, GIVEN do scores[2 * i + 1], scores[2 * i + 2] = NOW, ids[i] end
+  digests = {'HSET', ENTRIES, unpack(ARGV, FIRST, DERIVED_ONES - 1)}
+  forgotten = GIVEN == 0 and ids or {unpack(ARGV, DERIVED_ONES, OTHERS - 1)}
+  gone_ids = ids -- gone is not needed: these are in no lane, and have left pending
   count('sent', #ids)
   count('events', -#ids)
   count('bytes', -BYTES)
@@ -143,8 +141,8 @@ local function unsent(id, body, what, lease, number, class, text)
 end
 
 local ask, letters = {}, {}
-for arg = FIRST, DERIVED_ONES - 1, 2 do ask[#ask + 1] = ARGV[arg] end
-for arg = DERIVED_ONES, OTHERS - 1 do ask[#ask + 1] = ARGV[arg] end
+for i = 1, GIVEN do ask[i] = ARGV[FIRST + 2 * i - 2] end
+for i = 1, DERIVED do ask[GIVEN + i] = ARGV[DERIVED_ONES + i - 1] end
 at_once = SENT_ONES > 0 and sent_at_once(ask)
 if not at_once then write_though_full() end -- else ZREM was the first write
 if at_once then

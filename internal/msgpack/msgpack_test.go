@@ -15,8 +15,8 @@ import (
 	"github.com/luatx/luatx/internal/test/assert"
 )
 
-// TestVectors holds the bytes, which others read: the first forms are examples of the specification.
-func TestVectors(t *testing.T) {
+// TestEncodingMatchesTheSpecification checks bytes that other programs read. The first forms are examples of the specification.
+func TestEncodingMatchesTheSpecification(t *testing.T) {
 	t.Parallel()
 	at := time.Date(2026, 5, 1, 12, 0, 0, 7, time.UTC)
 	for text, value := range map[string]any{
@@ -51,7 +51,7 @@ func TestVectors(t *testing.T) {
 	}
 }
 
-func TestOtherKinds(t *testing.T) {
+func TestOtherGoTypesAreConverted(t *testing.T) {
 	t.Parallel()
 	address := &url.URL{Scheme: "https", Host: "example.com"}
 	b, err := msgpack.AppendMap(nil, map[string]any{
@@ -67,10 +67,10 @@ func TestOtherKinds(t *testing.T) {
 	if err != nil || !reflect.DeepEqual(got, want) {
 		t.Errorf("%v, want %v (%v)", got, want, err)
 	}
-	assert.ErrorContains(t, assert.ErrOf(msgpack.AppendMap(nil, map[string]any{"odd": struct{}{}})), `"odd": is a struct {}`, "a struct")
+	assert.ErrorContains(t, assert.ErrOf(msgpack.AppendMap(nil, map[string]any{"odd": struct{}{}})), `"odd": has the type struct {}`, "a struct")
 }
 
-func TestBigMaps(t *testing.T) {
+func TestMapsOfEverySizeAreDecodedUnchanged(t *testing.T) {
 	t.Parallel()
 	for _, n := range []int{0, 15, 16, 1000, 70_000} {
 		m := make(map[string]any, n)
@@ -85,13 +85,13 @@ func TestBigMaps(t *testing.T) {
 	}
 }
 
-func TestRefuses(t *testing.T) {
+func TestReadMapRejectsInvalidInput(t *testing.T) {
 	t.Parallel()
 	for text, says := range map[string]string{
-		"": "too early", "81": "too early", "81a16b": "too early", "81a26b": "too early", "dfffffffff": "too early",
-		"81a16bc6ffffffff": "too early", "c0": "no map", "7b": "no map", "8105c0": "a name is a int64",
+		"": "unexpected end", "81": "unexpected end", "81a16b": "unexpected end", "81a26b": "unexpected end", "dfffffffff": "unexpected end",
+		"81a16bc6ffffffff": "unexpected end", "c0": "not that of a map", "7b": "not that of a map", "8105c0": "a name has the type int64",
 		"81a16b90": "not supported", "81a16b80": "not supported", "81a16bc1": "not supported", "81a16bd40500": "extension 5",
-		"81a16bd4ff00": "a time of 1", "82a16b01a16b02": "comes twice", "8000": "1 bytes follow",
+		"81a16bd4ff00": "a time has 1", "82a16b01a16b02": "occurs twice", "8000": "1 bytes after",
 	} {
 		b, err := hex.DecodeString(text)
 		assert.Must(t, err)
@@ -101,8 +101,8 @@ func TestRefuses(t *testing.T) {
 	}
 }
 
-// FuzzReadMap holds that no bytes do harm, and that what is read comes back from what is written of it.
-func FuzzReadMap(f *testing.F) {
+// FuzzReadMapAcceptsAnyBytes also tests that decoded data is encoded and decoded to the same.
+func FuzzReadMapAcceptsAnyBytes(f *testing.F) {
 	for _, m := range []map[string]any{{}, {"a": "b", "t": time.Unix(1, 2)}, {"n": -70000, "f": 1.5, "b": []byte("x"), "y": true}} {
 		b, err := msgpack.AppendMap(nil, m)
 		if err != nil {

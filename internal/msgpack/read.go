@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-var errShort = errors.New("msgpack: ends too early")
+var errShort = errors.New("msgpack: unexpected end")
 
 // ReadMap reads a map that is all there is. Integers are int64 where they fit, else uint64; times are UTC; values that
 // are nil are left out. Lists, maps in maps, other extensions and a name that comes twice are errors.
@@ -28,7 +28,7 @@ func ReadMap(b []byte) (map[string]any, error) {
 		}
 	}
 	if len(r.left) > 0 {
-		return nil, fmt.Errorf("msgpack: %d bytes follow the map", len(r.left))
+		return nil, fmt.Errorf("msgpack: %d bytes after the map", len(r.left))
 	}
 	return m, nil
 }
@@ -42,14 +42,14 @@ func (r *reader) member(m map[string]any) error {
 	}
 	name, ok := key.(string)
 	if !ok {
-		return fmt.Errorf("msgpack: a name is a %T, want a text", key)
+		return fmt.Errorf("msgpack: a name has the type %T instead of text", key)
 	}
 	value, err := r.value()
 	if err != nil {
 		return fmt.Errorf("msgpack: %q: %w", name, err)
 	}
 	if _, twice := m[name]; twice {
-		return fmt.Errorf("msgpack: %q comes twice", name)
+		return fmt.Errorf("msgpack: the name %q occurs twice", name)
 	}
 	if value != nil {
 		m[name] = value
@@ -68,7 +68,7 @@ func (r *reader) mapLength() (int, error) {
 		n, err := r.uint(2 << (code - codeMap16))
 		return int(n), err
 	}
-	return 0, fmt.Errorf("msgpack: begins with %#x, which is no map", code)
+	return 0, fmt.Errorf("msgpack: the first byte %#x is not that of a map", code)
 }
 
 func (r *reader) value() (any, error) {
@@ -154,7 +154,7 @@ func (r *reader) extension(n int) (any, error) {
 	case 12:
 		return time.Unix(int64(binary.BigEndian.Uint64(data[4:])), int64(binary.BigEndian.Uint32(data))).UTC(), nil
 	}
-	return nil, fmt.Errorf("msgpack: a time of %d bytes", n)
+	return nil, fmt.Errorf("msgpack: a time has %d bytes", n)
 }
 
 func (r *reader) text(n int) (any, error) {

@@ -84,7 +84,7 @@ func appendValue(b []byte, value any) ([]byte, error) {
 	case fmt.Stringer:
 		return appendText(b, v.String()), nil
 	}
-	return nil, fmt.Errorf("is a %T, want a text, number, boolean, time or bytes", value)
+	return nil, fmt.Errorf("has the type %T instead of text, number, boolean, time or bytes", value)
 }
 
 func appendText(b []byte, s string) []byte {

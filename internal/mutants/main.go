@@ -55,7 +55,7 @@ func command(ctx context.Context, args []string, out io.Writer) error {
 		return err
 	}
 	if len(mutants) == 0 {
-		return fmt.Errorf("no mutants in %q: name a file or directory of %s", *only, strings.Join(rooms(), ", "))
+		return fmt.Errorf("no mutants in %q; use a file or directory of %s", *only, strings.Join(rooms(), ", "))
 	}
 	random := rand.New(rand.NewPCG(*seed, 0)) //nolint:gosec // a sample that can be repeated
 	random.Shuffle(len(mutants), func(i, j int) { mutants[i], mutants[j] = mutants[j], mutants[i] })
@@ -81,7 +81,7 @@ func command(ctx context.Context, args []string, out io.Writer) error {
 	}
 	results, err := r.sample(ctx, mutants, size, *workers, func(result result) { _, _ = fmt.Fprintln(out, result) })
 	if *only == "promises" && err == nil && len(results) < size {
-		err = fmt.Errorf("%d edits of promises.txt do not compile: mend them", size-len(results))
+		err = fmt.Errorf("%d edits of promises.txt do not compile; fix them", size-len(results))
 	}
 	if more := len(mutants) - r.tried; more > 0 {
 		_, _ = fmt.Fprintf(out, "%d mutants are left: -seed %d -skip %d\n", more, *seed, *skip+r.tried)

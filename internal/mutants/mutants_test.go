@@ -28,7 +28,7 @@ func after(t *testing.T, mutate func(file, text string) ([]mutant, error), file,
 	return edits
 }
 
-func TestGoOperators(t *testing.T) {
+func TestGoOperatorsProduceTheirMutants(t *testing.T) {
 	t.Parallel()
 	edits := after(t, goMutants, "x.go", `package x
 
@@ -63,7 +63,7 @@ func f(ctx context.Context, a, b int) error {
 	}
 }
 
-func TestLuaOperators(t *testing.T) {
+func TestLuaOperatorsProduceTheirMutants(t *testing.T) {
 	t.Parallel()
 	edits := after(t, luaMutants, "x.lua", `-- a comment with 1 < 2
 local function f(a, b)
@@ -132,7 +132,7 @@ func TestReportScoresAndFails(t *testing.T) {
 	}
 }
 
-func TestPromisesApply(t *testing.T) {
+func TestEditsOfPromisesApply(t *testing.T) {
 	t.Parallel()
 	all, err := promises("../..")
 	if err != nil || len(all) == 0 || len(all) > 40 {
@@ -171,7 +171,7 @@ func declares(t *testing.T, dir, pattern string) bool {
 	return false
 }
 
-func TestRunnerReportsWhatTheTestsNotice(t *testing.T) {
+func TestRunnerReportsTheMutantsThatTestsNotice(t *testing.T) {
 	t.Parallel()
 	root := t.TempDir()
 	if err := os.CopyFS(root, os.DirFS("testdata/tiny")); err != nil {

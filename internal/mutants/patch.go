@@ -33,7 +33,7 @@ func fit(script string, length int) (string, error) {
 	for spare := len(script) - length; spare > 0; {
 		start := strings.Index(script[from:], "--")
 		if start < 0 {
-			return "", errors.New("no comment makes room for the edit")
+			return "", errors.New("no comment is long enough for the edit")
 		}
 		text := from + start + len("--")
 		end := text + strings.IndexByte(script[text:]+"\n", '\n')

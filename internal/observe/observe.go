@@ -15,7 +15,7 @@ func Tell[T any](ctx context.Context, log *slog.Logger, f func(context.Context, 
 	}
 	defer func() {
 		if v := recover(); v != nil {
-			log.Error("luatx: an observer panicked", "error", fmt.Sprint(v), "stack", string(debug.Stack()))
+			log.Error("luatx: observer panicked", "error", fmt.Sprint(v), "stack", string(debug.Stack()))
 		}
 	}()
 	f(ctx, fact)

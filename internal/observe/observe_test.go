@@ -12,7 +12,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-func TestTell(t *testing.T) {
+func TestTellCallsTheObserverAndLogsItsPanic(t *testing.T) {
 	t.Parallel()
 	var log bytes.Buffer
 	logger := slog.New(slog.NewTextHandler(&log, nil))
@@ -25,7 +25,7 @@ func TestTell(t *testing.T) {
 	}
 }
 
-func TestBoth(t *testing.T) {
+func TestBothCallsEachObserverInOrder(t *testing.T) {
 	t.Parallel()
 	var got []int
 	add := func(n int) func(context.Context, int) {

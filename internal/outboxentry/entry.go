@@ -31,7 +31,7 @@ func Decode(values map[string]any) (*message.RawMessage, error) {
 		}
 	}
 	if msg.Type() == "" {
-		return nil, fmt.Errorf("%w: it has no type", message.ErrDecode)
+		return nil, fmt.Errorf("%w: the event has no type", message.ErrDecode)
 	}
 	msg.Data = fieldBytes(values, fieldData)
 	return msg, nil

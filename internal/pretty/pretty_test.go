@@ -10,7 +10,7 @@ import (
 	"github.com/luatx/luatx/internal/test/assert"
 )
 
-func TestJSONIndentsWhatIsSmallAndShallow(t *testing.T) {
+func TestJSONIndentsSmallAndShallowDocuments(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string]string{
 		`{"b":1,"a":[1,2.50,"[[\"{"]}`: "{\n  \"b\": 1,\n  \"a\": [\n    1,\n    2.50,\n    \"[[\\\"{\"\n  ]\n}",
@@ -31,7 +31,7 @@ func indented(t testing.TB, text string) string {
 	return b.String()
 }
 
-func TestJSONRefusesWhatWouldGrow(t *testing.T) {
+func TestJSONKeepsDocumentsThatWouldGrowTooMuch(t *testing.T) {
 	t.Parallel()
 	for name, text := range map[string]string{
 		"nesting":         strings.Repeat("[", 65) + strings.Repeat("]", 65),

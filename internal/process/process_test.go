@@ -118,7 +118,7 @@ func TestProcessWithoutHeartbeatIsDeadThenForgotten(t *testing.T) {
 	})
 }
 
-func TestListBeyondItsBoundDropsTheOldestHeartbeat(t *testing.T) {
+func TestFullListDropsTheOldestHeartbeat(t *testing.T) {
 	t.Parallel()
 	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
 		ctx, list := redistest.Soon(t), newList(t, client)
@@ -137,7 +137,7 @@ func TestListBeyondItsBoundDropsTheOldestHeartbeat(t *testing.T) {
 	})
 }
 
-func TestAllListsProcessesOfTheKindsAsked(t *testing.T) {
+func TestAllListsOnlyTheRequestedKinds(t *testing.T) {
 	t.Parallel()
 	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
 		ctx, list := redistest.Soon(t), newList(t, client)
@@ -186,7 +186,7 @@ func TestDeniedHeartbeatIsLoggedOnceAndStopsNothing(t *testing.T) {
 	keeping.Go(func() {
 		list.Keep(ctx, process.Relay, func() process.Report { reports <- struct{}{}; return process.Report{} })
 	})
-	redistest.Eventually(t, "the log to say so", func() bool { return strings.Contains(log.text(), "cannot register itself") })
+	redistest.Eventually(t, "the log to say so", func() bool { return strings.Contains(log.text(), "process registration failed") })
 	stop()
 	keeping.Wait()
 	if n := len(reports); n != 1 || strings.Count(log.text(), "\n") != 1 {
@@ -194,7 +194,7 @@ func TestDeniedHeartbeatIsLoggedOnceAndStopsNothing(t *testing.T) {
 	}
 }
 
-func TestNilListTakesNobodyIn(t *testing.T) {
+func TestNilListRegistersNoProcess(t *testing.T) {
 	t.Parallel()
 	var list *process.List
 	list.Keep(t.Context(), process.Relay, nil)

@@ -25,7 +25,7 @@ func (l *List) Keep(ctx context.Context, kind string, report func() Report) {
 	for wait := time.Duration(0); sleep.For(ctx, wait); {
 		err := l.Beat(ctx, id, kind, report())
 		if err != nil && !failed && ctx.Err() == nil {
-			l.log.Warn("luatx: a process cannot register itself; operators may take it for dead", "kind", kind, "error", err)
+			l.log.Warn("luatx: process registration failed", "kind", kind, "error", err)
 		}
 		failed = err != nil
 		if wait = l.Interval - rand.N(l.Interval/10); eval.Denied(err) {

@@ -18,7 +18,7 @@ const (
 	Repair   = "repair"
 )
 
-// A Report is what a process tells of itself with each heartbeat.
+// A Report describes a process, and goes with each of its heartbeats.
 type Report struct {
 	// Stream, Group and Consumer are of a process that reads a stream.
 	Stream   string `json:"stream,omitempty"`

@@ -18,9 +18,8 @@ type keeper struct{}
 func (keeper) Record(redis.Cmder) (bool, error) { return true, errRecorded }
 func (keeper) Exec() error                      { return nil }
 
-// TestLaterGoRedis tests that a Recorder without generated methods, as for commands of a later go-redis, records every command
-// like one that has the methods.
-func TestLaterGoRedis(t *testing.T) {
+// TestCommandsOfALaterGoRedisAreRecorded uses a Recorder without generated methods.
+func TestCommandsOfALaterGoRedisAreRecorded(t *testing.T) {
 	t.Parallel()
 	source, later := NewSource(), NewSource()
 	if !source.complete {

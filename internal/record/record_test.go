@@ -34,7 +34,7 @@ func newRecorder(source *record.Source, o owner) *record.Recorder {
 	return &r
 }
 
-func TestRecorderKeepsWhatItIsTold(t *testing.T) {
+func TestRecorderRecordsEachCommand(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()
 	refused := errors.New("refused")
@@ -73,7 +73,7 @@ func TestRecorderKeepsWhatItIsTold(t *testing.T) {
 	assert.Equal(t, r.Len(), 0, "commands after Discard")
 }
 
-func TestFill(t *testing.T) {
+func TestFillSetsTheResultsOfRecordedCommands(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()
 	filler := record.NewFiller()
@@ -117,7 +117,7 @@ func TestFill(t *testing.T) {
 	wg.Wait()
 }
 
-func TestFillLarge(t *testing.T) {
+func TestFillSetsLargeResults(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()
 	filler := record.NewFiller()
@@ -134,7 +134,7 @@ func TestFillLarge(t *testing.T) {
 	assert.Equal(t, len(last.Val()), len(large), "bytes that came back")
 }
 
-func TestFillRefusesAnotherNumber(t *testing.T) {
+func TestFillRejectsAWrongNumberOfReplies(t *testing.T) {
 	t.Parallel()
 	r := newRecorder(record.NewSource(), nil)
 	r.Get(context.Background(), "k")

@@ -34,7 +34,7 @@ func NewSource() *Source {
 }
 
 // errMade is the error of a command that the maker has created.
-var errMade = errors.New("made, and not recorded")
+var errMade = errors.New("created, but not recorded")
 
 // maker ends commands with errMade.
 type maker struct{}

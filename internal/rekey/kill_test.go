@@ -64,7 +64,7 @@ func halt(command string, after bool, nth int64) redis.Hook {
 
 const envChild = "LUATX_REKEY_CHILD"
 
-// TestChild is the process that is killed.
+// TestChild is the process that the tests kill.
 func TestChild(t *testing.T) {
 	words := strings.Fields(os.Getenv(envChild))
 	if len(words) != 5 {

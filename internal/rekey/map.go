@@ -41,14 +41,14 @@ func ParseMap(template string, parts ...string) (Map, error) {
 		case text == "{{" || text == "}}":
 			pattern.WriteString(regexp.QuoteMeta(text[:1]))
 		case at[2] < 0:
-			return Map{}, fmt.Errorf("map %q: a brace at %d belongs to no placeholder: write {name}, or {{ and }} for braces", template, at[0])
+			return Map{}, fmt.Errorf("map %q: the brace at %d is not part of a placeholder; write {name}, or {{ and }} for braces", template, at[0])
 		default:
 			if i > 0 && pattern.Len() > 0 && strings.HasSuffix(pattern.String(), "+)") {
-				return Map{}, fmt.Errorf("map %q: two placeholders stand side by side: put a text between them", template)
+				return Map{}, fmt.Errorf("map %q: two placeholders are adjacent; put text between them", template)
 			}
 			name := template[at[2]:at[3]]
 			if slices.Contains(m.names, name) {
-				return Map{}, fmt.Errorf("map %q: {%s} comes twice", template, name)
+				return Map{}, fmt.Errorf("map %q: {%s} occurs twice; use each placeholder once", template, name)
 			}
 			m.names = append(m.names, name)
 			not := `:{}`
@@ -60,7 +60,7 @@ func ParseMap(template string, parts ...string) (Map, error) {
 	}
 	pattern.WriteString(regexp.QuoteMeta(template[end:]))
 	if !slices.Contains(m.names, placeholderID) {
-		return Map{}, fmt.Errorf("map %q: there is no {id}: say which text names the aggregate", template)
+		return Map{}, fmt.Errorf("map %q: {id} is missing; use it for the text that names the aggregate", template)
 	}
 	var err error
 	if m.old, err = regexp.Compile(`^(?s:` + pattern.String() + `)$`); err != nil {
@@ -82,14 +82,14 @@ func (m *Map) settleParts() error {
 		name, isPlaceholder := inBraces(part)
 		switch {
 		case part == "":
-			return errors.New("parts: one is empty: leave it out")
+			return errors.New("parts: one is empty; leave it out")
 		case isPlaceholder && !slices.Contains(m.names, name):
 			return fmt.Errorf("parts: %s is not in the map", part)
 		}
 	}
 	for _, name := range m.names {
 		if name != placeholderID && !slices.Contains(m.parts, "{"+name+"}") {
-			return fmt.Errorf("parts: {%s} is missing: keys that differ in it alone would get one name", name)
+			return fmt.Errorf("parts: {%s} is missing; add it, or keys that differ only in it get the same name", name)
 		}
 	}
 	return nil
@@ -104,7 +104,7 @@ func inBraces(part string) (string, bool) {
 }
 
 // errUnfit says that a key is none that the map speaks of.
-var errUnfit = errors.New("does not fit the map")
+var errUnfit = errors.New("does not match the map")
 
 // rename names the new key of an old one.
 func (m Map) rename(keyspace luatx.Keyspace, key string) (string, error) {

@@ -9,7 +9,7 @@ import (
 	"github.com/luatx/luatx/internal/test/assert"
 )
 
-func TestRename(t *testing.T) {
+func TestRenameFollowsTheMap(t *testing.T) {
 	t.Parallel()
 	own, shop := luatx.OwnTags(), luatx.OwnTags().WithPrefix("shop")
 	for _, c := range []struct {
@@ -60,15 +60,15 @@ func TestRename(t *testing.T) {
 	}
 }
 
-func TestParseMapRefuses(t *testing.T) {
+func TestParseMapRejectsInvalidTemplates(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct{ template, parts, says string }{
-		{"account:*", "", "there is no {id}"},
-		{"account:{id", "", "a brace at 8"},
-		{"account:id}", "", "a brace at 10"},
-		{"account:{ID}", "", "a brace at 8"},
-		{"{id}:{id}", "", "comes twice"},
-		{"{id}{part}", "", "side by side"},
+		{"account:*", "", "{id} is missing"},
+		{"account:{id", "", "the brace at 8"},
+		{"account:id}", "", "the brace at 10"},
+		{"account:{ID}", "", "the brace at 8"},
+		{"{id}:{id}", "", "occurs twice"},
+		{"{id}{part}", "", "are adjacent"},
 		{"{id}:{part}", "x", "{part} is missing"},
 		{"{id}:{part}", "{part},{other}", "{other} is not in the map"},
 		{"{id}", "x,,y", "one is empty"},
@@ -81,7 +81,7 @@ func TestParseMapRefuses(t *testing.T) {
 	}
 }
 
-func TestKeysThatOnlyLookLikeThoseOfAKeyspaceAreNotNamed(t *testing.T) {
+func TestKeysThatOnlyResembleThoseOfAKeyspaceAreNotRenamed(t *testing.T) {
 	t.Parallel()
 	parts := luatx.Partitions(16)
 	key, err := parts.Key("order-17", "lines")
@@ -115,8 +115,8 @@ func TestKeysThatOnlyLookLikeThoseOfAKeyspaceAreNotNamed(t *testing.T) {
 	}
 }
 
-// FuzzRename holds that no two keys get one name, that every new name is recognised, and that nothing panics.
-func FuzzRename(f *testing.F) {
+// FuzzRenameGivesEachKeyADifferentName also tests that every new name is recognized.
+func FuzzRenameGivesEachKeyADifferentName(f *testing.F) {
 	f.Add("account:{id}:{part}", "account:17:balance", "account:18:balance")
 	f.Add("{a}-{id}", "x-1", "x-%31")
 	f.Fuzz(func(t *testing.T, template, one, two string) {

@@ -14,7 +14,7 @@ import (
 )
 
 // errChanged says that somebody writes to a key that is moved.
-var errChanged = errors.New("it changed while it was moved: stop what writes to it")
+var errChanged = errors.New("the key changed during the move; stop its writers")
 
 const (
 	// moveTries is for the servers: two dumps of a hash that is being rehashed may differ.

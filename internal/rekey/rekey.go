@@ -71,7 +71,7 @@ const (
 // be asked about; keys that the server refused are steps, and the run goes on.
 func Run(ctx context.Context, client redis.UniversalClient, cfg Config, each func(Step)) error {
 	if cfg.Pattern == "" || cfg.Map.old == nil {
-		return errors.New("rekey: Config.Pattern and Map: both are required")
+		return errors.New("rekey: Config.Pattern or Map is empty; set both")
 	}
 	if _, err := cfg.Keyspace.Tag("x"); err != nil {
 		return err

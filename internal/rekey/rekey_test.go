@@ -148,7 +148,7 @@ func TestDryRunChangesNothingAndApplyRenamesEveryType(t *testing.T) {
 	})
 }
 
-func TestTakenNamesAndUnknownKeysAreLeftAlone(t *testing.T) {
+func TestExistingNamesAndUnknownKeysAreUnchanged(t *testing.T) {
 	t.Parallel()
 	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
 		d := fill(t, client, 3)
@@ -173,7 +173,7 @@ func TestTakenNamesAndUnknownKeysAreLeftAlone(t *testing.T) {
 	})
 }
 
-func TestCopyOfAKilledRunIsCompletedAndToldFromForeignKeys(t *testing.T) {
+func TestCopyOfAKilledRunIsCompletedAndDistinguishedFromForeignKeys(t *testing.T) {
 	t.Parallel()
 	client, ctx := redistest.SharedCluster(t).Client(t), t.Context()
 	d := fill(t, client, 6)
@@ -231,9 +231,9 @@ func TestCopyOfAKilledRunIsCompletedAndToldFromForeignKeys(t *testing.T) {
 	}
 }
 
-// TestWriters holds that a key that somebody writes to while it is moved loses nothing: it is moved whole, or has its
-// old name and is reported.
-func TestWriters(t *testing.T) {
+// TestKeyThatChangesDuringItsMoveLosesNothing accepts two results: the key is moved completely, or it keeps its old name and is
+// reported.
+func TestKeyThatChangesDuringItsMoveLosesNothing(t *testing.T) {
 	t.Parallel()
 	cluster := redistest.SharedCluster(t)
 	client, writer := cluster.Client(t), cluster.Client(t)
@@ -255,7 +255,7 @@ func TestWriters(t *testing.T) {
 			continue
 		}
 		failed++
-		if s.Outcome != rekey.Failed || s.Err == nil || !strings.Contains(s.Err.Error(), "stop what writes to it") {
+		if s.Outcome != rekey.Failed || s.Err == nil || !strings.Contains(s.Err.Error(), "stop its writers") {
 			t.Errorf("%s: %+v", old, s)
 		}
 		if writer.HGet(ctx, old, "late").Val() == "" || writer.Exists(ctx, s.New).Val() != 0 {
@@ -272,7 +272,7 @@ func TestRunReportsTheKeyItStoppedAtAndIncompleteConfig(t *testing.T) {
 	client := redistest.Shared(t).Client(t)
 	d := fill(t, client, 2)
 	none := func(rekey.Step) {}
-	assert.ErrorContains(t, rekey.Run(t.Context(), client, rekey.Config{}, none), "Pattern and Map", "an empty config")
+	assert.ErrorContains(t, rekey.Run(t.Context(), client, rekey.Config{}, none), "Pattern or Map is empty", "an empty config")
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	if err := rekey.Run(ctx, client, d.cfg, none); err == nil {

@@ -11,7 +11,7 @@ import (
 )
 
 // ownUse are the trees whose modules only this repository uses. They get no tags.
-var ownUse = []string{"admin/browsertest", "bench", "examples", "matrix", "torture"}
+var ownUse = []string{"admin/browsertest", "bench", "contrib/prometheus/promqltest", "examples", "matrix", "torture"}
 
 // A module is one that go.work names.
 type module struct {

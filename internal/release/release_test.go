@@ -93,7 +93,7 @@ func TestCreateLeavesRepositoryUnchangedIfProofFails(t *testing.T) {
 	}
 }
 
-func TestCreateReportsEachMissingThingInALine(t *testing.T) {
+func TestCreateReportsEachMissingPartOnOneLine(t *testing.T) {
 	t.Parallel()
 	dir := repository(t, map[string]string{"CHANGELOG.md": "# Changelog\n"})
 	git(t, dir, "tag", "contrib/a/v0.1.0")
@@ -161,7 +161,7 @@ func TestModulesOfThisRepositoryRequireOneVersion(t *testing.T) {
 	}
 }
 
-func TestChangelogProblems(t *testing.T) {
+func TestChangelogProblemsAreFound(t *testing.T) {
 	t.Parallel()
 	const unreleased, entries = "# Changelog\n\n## [Unreleased]\n\n", "\n### Added\n\n- All of it.\n\n## [0.0.9] - 2026-01-01\n\n- Less.\n"
 	for name, test := range map[string]struct{ text, want string }{

@@ -25,7 +25,7 @@ var layers = [][]string{
 	{"outbox", "inbox", "stream", "expiry"},
 	{"."},
 	{"internal/link"},
-	{"internal/commit"},
+	{"internal/commit", "internal/history"},
 	{"internal/process", "internal/shard"},
 	{"internal/eval", "internal/record"},
 	{"internal/command", "internal/group", "internal/identity", "internal/inbound", "internal/outboxentry", "internal/producer", "internal/settle", "internal/streamentry"},
@@ -89,7 +89,7 @@ func layerProblems(packages []listed) []string {
 	return problems
 }
 
-func TestLayerProblems(t *testing.T) {
+func TestLayerProblemsAreFound(t *testing.T) {
 	t.Parallel()
 	tests := []struct {
 		name, pkg, imports, want string
@@ -124,7 +124,7 @@ func TestLayerProblems(t *testing.T) {
 	}
 }
 
-func TestLayers(t *testing.T) {
+func TestPackagesRespectTheLayers(t *testing.T) {
 	t.Parallel()
 	for _, dir := range moduleDirs(t) {
 		report(t, layerProblems(goList(t, dir, "./...")))

@@ -36,7 +36,7 @@ func modulesOf(packages []listed) []string {
 	return modules
 }
 
-func TestLinkProblems(t *testing.T) {
+func TestLinkProblemsAreFound(t *testing.T) {
 	t.Parallel()
 	in := func(path string) *struct{ Path string } { return &struct{ Path string }{path} }
 	linked := []listed{
@@ -64,7 +64,7 @@ func linkedBy(t *testing.T, chosen func(pkg string) bool) []listed {
 	return goList(t, root, args...)
 }
 
-func TestMessageLinksTheStandardLibraryAlone(t *testing.T) {
+func TestMessageLinksOnlyTheStandardLibrary(t *testing.T) {
 	t.Parallel()
 	isMessage := func(pkg string) bool { return inTree(pkg, "message") }
 	linked := linkedBy(t, isMessage)
@@ -76,7 +76,7 @@ func TestMessageLinksTheStandardLibraryAlone(t *testing.T) {
 	}
 }
 
-func TestCoreLinksGoRedisAlone(t *testing.T) {
+func TestCoreLinksOnlyGoRedis(t *testing.T) {
 	t.Parallel()
 	allowed := modulesOf(goList(t, root, "-deps", goRedis))
 	if !slices.Contains(allowed, goRedis) {

@@ -48,7 +48,8 @@ func logKeys(file *ast.File) (keys []string) {
 	return keys
 }
 
-// listedKeys are those of a list that is logged elsewhere: what is assigned to about, or returned by a method subject.
+// listedKeys returns the keys of a list that is logged elsewhere. Such a list is assigned to about, or returned by a
+// method subject.
 func listedKeys(n ast.Node) (keys []string) {
 	add := func(values []ast.Expr) {
 		for _, value := range values {
@@ -118,7 +119,7 @@ func (p) subject() []any { return []any{"f", 1, "g", 2} }`
 	assert.Equal(t, strings.Join(keys, " "), "a b c d e error f g", "the keys")
 }
 
-func TestPageListsEveryKeyThatTheLibraryLogsAndNoOther(t *testing.T) {
+func TestPageListsExactlyTheKeysThatTheLibraryLogs(t *testing.T) {
 	t.Parallel()
 	logged := make(map[string]string) // to a file
 	for _, name := range trackedFiles(t, ".go") {

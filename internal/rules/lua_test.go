@@ -33,7 +33,7 @@ func headerProblems(name, source string) []string {
 	return problems
 }
 
-func TestHeaderProblems(t *testing.T) {
+func TestHeaderProblemsAreFound(t *testing.T) {
 	t.Parallel()
 	const whole = "-- Purpose: moves a thing.\n--\n-- KEYS: thing\n-- ARGV:  none\n-- Reply: OK\n-- Bound: one\n-- Redis: 6.0\nreturn 1\n"
 	for _, test := range []struct{ file, old, edited, want string }{

@@ -80,7 +80,7 @@ func unreachable(pages map[string]docs.Page, first string) []string {
 	return problems
 }
 
-func TestMarkdownProblems(t *testing.T) {
+func TestMarkdownProblemsAreFound(t *testing.T) {
 	t.Parallel()
 	pages := map[string]docs.Page{
 		"README.md": docs.Parse("# One two\n\n# `a_b`: C, D\n\n# One two\n"),
@@ -120,7 +120,7 @@ func TestMarkdownProblems(t *testing.T) {
 	}
 }
 
-func TestUnreachable(t *testing.T) {
+func TestUnreachablePagesAreFound(t *testing.T) {
 	t.Parallel()
 	pages := map[string]docs.Page{
 		"README.md": docs.Parse("[x](docs/a.md#b)"),
@@ -145,7 +145,7 @@ func pagesOf(t *testing.T) map[string]docs.Page {
 	return pages
 }
 
-func TestLinksOfPages(t *testing.T) {
+func TestLinksOfPagesWork(t *testing.T) {
 	t.Parallel()
 	there := map[string]bool{}
 	for _, name := range trackedFiles(t, "") {

@@ -47,7 +47,7 @@ func TestActionsAndImagesArePinned(t *testing.T) {
 	}
 }
 
-func TestTagsAloneAreNoPins(t *testing.T) {
+func TestTagsWithoutDigestsAreNotPins(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string]int{
 		"      - uses: actions/checkout@v5":                                       1,

@@ -47,7 +47,7 @@ func isCall(call *ast.CallExpr, pkg, function string) bool {
 	return ok && name.Name == pkg
 }
 
-func TestSleepProblems(t *testing.T) {
+func TestSleepsAreFound(t *testing.T) {
 	t.Parallel()
 	tests := []struct {
 		name, body, want string

@@ -52,7 +52,7 @@ func TestThreatModelNamesTestsThatExist(t *testing.T) {
 	}
 }
 
-func TestNamedTestsAreThoseOfTables(t *testing.T) {
+func TestTestNamesAreReadFromTables(t *testing.T) {
 	t.Parallel()
 	const page = "Text `a`: TestNo\n| x | y | `.`: TestA, FuzzB; `c/d`: TestE |\n| x | y | `f` |\n"
 	assert.Equal(t, fmt.Sprint(namedTests(page)), "[. TestA . FuzzB c/d TestE]", "the tests")

@@ -35,7 +35,7 @@ func TestBillListsTheGoReleaseAndEachModule(t *testing.T) {
 	}
 }
 
-func TestBillOfThisProgram(t *testing.T) {
+func TestBillOfARealProgramListsItsModules(t *testing.T) {
 	t.Parallel()
 	path, err := os.Executable()
 	assert.Must(t, err)

@@ -39,7 +39,7 @@ func Decide(err error) Fate {
 	switch {
 	case err == nil:
 		return Sent
-	case errors.Is(err, ErrLater), errors.Is(err, ErrUnavailable), untried(err):
+	case errors.Is(err, ErrLater), errors.Is(err, ErrUnavailable), IsUntried(err):
 		return GiveBack
 	case message.IsPermanent(err):
 		return Park
@@ -47,7 +47,8 @@ func Decide(err error) Fate {
 	return Retry
 }
 
-func untried(err error) bool {
+// IsUntried reports whether an error says that the event or message was not tried.
+func IsUntried(err error) bool {
 	u, ok := errors.AsType[Untried](err)
 	return ok && u.Untried()
 }

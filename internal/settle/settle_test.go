@@ -15,7 +15,7 @@ type tried bool
 func (tried) Error() string   { return "not sent" }
 func (t tried) Untried() bool { return !bool(t) }
 
-func TestDecide(t *testing.T) {
+func TestDecideMapsErrorsToFates(t *testing.T) {
 	t.Parallel()
 	failure := errors.New("failure")
 	for name, c := range map[string]struct {
@@ -52,7 +52,7 @@ func TestPauseIsAsLongAsTheErrorAsks(t *testing.T) {
 	}
 }
 
-func TestWaitIsThatOfTheDestinationUnlessTheEventHasToWaitItsTurn(t *testing.T) {
+func TestWaitIsThatOfTheDestinationUnlessTheEventIsOutOfTurn(t *testing.T) {
 	t.Parallel()
 	asks := message.RetryAfter(errors.New("failure"), time.Second)
 	for _, c := range []struct {

@@ -15,7 +15,7 @@ type Act struct {
 	Who, Why  string
 }
 
-// What internal/lua/_audit.lua answers for an event.
+// The replies of internal/lua/_audit.lua for an event.
 const (
 	ActDone    = 'd'
 	ActUnknown = 'u'
@@ -29,8 +29,8 @@ const (
 	ActOther   = 'o'
 )
 
-// Rearm puts parked events back into pending, those that were parked until the cut-off, unless that is zero; to the
-// destination, unless that is empty. It returns a letter for each.
+// Rearm re-arms parked events. It skips events that were parked after the cut-off, unless that is zero, and it
+// changes the destination, unless that is empty. It returns a letter for each event.
 func (s *Scripts) Rearm(ctx context.Context, shard Shard, act Act, cutoff time.Time, destination string, ids []string) (string, error) {
 	until := ""
 	if !cutoff.IsZero() {

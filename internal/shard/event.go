@@ -18,6 +18,8 @@ type Event struct {
 	At   time.Time // scheduled, where it is not zero
 	// Given is true if the id was not derived from a message. The shard remembers such an id after the event was sent.
 	Given bool
+	// Own is true if the body was made for the event, so that nobody else changes it.
+	Own bool
 	// Reference stands for a large body in the outbox, see internal/lua/_body.lua; empty: the body itself does.
 	Reference string
 }

@@ -10,33 +10,42 @@ import (
 
 // The keys of a shard, under <namespace>:{<text of the slot>}: with the type and the meaning of each, for docs/keys.md.
 const (
-	keyVoid     = "void"      // none: never exists. While the slot migrates, a missing declared key makes the cluster return TRYAGAIN before the script runs
-	keyInboxA   = "inbox:a"   // hash: digest of aggregate, scope, source and id → token of its commit, followed by ! if its undo failed. The field id holds the start, the tombstone horizon, the layout, the namespace and the keyspace. Further fields are tombstones
-	keyInboxB   = "inbox:b"   // hash: the previous generation of inbox:a, until its retention has passed
-	keyEntries  = "entries"   // hash: event → body, preceded by + if the id was given. A sent event has = and the SHA-1 of its body, an erased one ! and the SHA-1
-	keyPending  = "pending"   // zset: event, scored by the time at which it is due (ms), plus half a millisecond if its destination is paused. The score of a leased event is the end of its lease minus 10^13, which is negative
-	keyAttempts = "attempts"  // hash: event → attempts after the first one
-	keyErrors   = "errors"    // hash: event → its last five failures: time, attempt, class, text
-	keyParked   = "parked"    // zset: event, scored by the time at which it was parked (ms)
-	keySent     = "sent"      // zset: event whose id was given, scored by the time at which it was sent (ms), until its retention has passed. If bodies are kept, every sent event
-	keySeq      = "seq"       // string: the last number of a lease or of a place in a lane
-	keyBroken   = "broken"    // hash: digest of an id → the commands that a failed undo has not undone
-	keyResults  = "results"   // hash: digest of an id → the replies that are kept for a repeated call
-	keyResultsB = "results:b" // hash: the previous generation of results
-	keyDue      = "due"       // zset: subject of an open timer, scored by the time at which it is due (ms)
-	keyDecided  = "decided"   // zset: outcome of a timer, scored by the time of the outcome (ms), for the retention
-	keyRepair   = "repair"    // hash: in the first shard: the process whose turn it is to repair, and the position of the round
-	keyHeaders  = "headers"   // hash: ordered event → its place in its lane and its ordering key
-	keyLanes    = "lanes"     // zset: escaped ordering key, NUL, place in 16 digits, NUL, event; all with the same score
-	keyCounts   = "counts"    // hash: the field totals: number and bytes of the events that are neither sent nor parked, number of events ever enqueued, number and bytes of the parked events, and the mark idle if the last claim left no due event. Other fields: counters since the beginning
-	keyParkedBy = "parked:by" // hash: number of parked events by destination (d:), type (t:) and class (c:)
-	keyRoutes   = "routes"    // hash: event → the destination that an operator has set
-	keyAudit    = "audit"     // stream: the acts of operators: who, when, why, which events
-	keyBodies   = "bodies"    // hash: name of a large body → its event. The body is the string body:<name>, which has an expiry until a commit adopts it
+	keyVoid        = "void"        // none: never exists. While the slot migrates, a missing declared key makes the cluster return TRYAGAIN before the script runs
+	keyInboxA      = "inbox:a"     // hash: digest of aggregate, scope, source and id → token of its commit, followed by ! if its undo failed. The field id holds the start, the tombstone horizon, the layout, the namespace and the keyspace. Further fields are tombstones
+	keyInboxB      = "inbox:b"     // hash: the previous generation of inbox:a, until its retention has passed
+	keyEntries     = "entries"     // hash: event → body, preceded by + if the id was given. A sent event has = and the SHA-1 of its body, an erased one ! and the SHA-1
+	keyPending     = "pending"     // zset: event, scored by the time at which it is due (ms), plus half a millisecond if its destination is paused. The score of a leased event is the end of its lease minus 10^13, which is negative
+	keyAttempts    = "attempts"    // hash: event → attempts after the first one
+	keyErrors      = "errors"      // hash: event → its last five failures: time, attempt, class, text
+	keyParked      = "parked"      // zset: event, scored by the time at which it was parked (ms)
+	keySent        = "sent"        // zset: event whose id was given, scored by the time at which it was sent (ms), until its retention has passed. If bodies are kept, every sent event
+	keySeq         = "seq"         // string: the last number of a lease or of a place in a lane
+	keyBroken      = "broken"      // hash: digest of an id, or field of a position → the commands that a failed undo has not undone
+	keyResults     = "results"     // hash: digest of an id → the replies that are kept for a repeated call
+	keyResultsB    = "results:b"   // hash: the previous generation of results
+	keyDue         = "due"         // zset: subject of an open timer, scored by the time at which it is due (ms)
+	keyDecided     = "decided"     // zset: outcome of a timer, scored by the time of the outcome (ms), for the retention
+	keyRepair      = "repair"      // hash: in the first shard: the process whose turn it is to repair, and the position of the round
+	keyHeaders     = "headers"     // hash: ordered event → its place in its lane and its ordering key
+	keyLanes       = "lanes"       // zset: escaped ordering key, NUL, place in 16 digits, NUL, event; all with the same score
+	keyCounts      = "counts"      // hash: the field totals: number and bytes of the events that are neither sent nor parked, number of events ever enqueued, number and bytes of the parked events, and the mark idle if the last claim left no due event. Other fields: counters since the beginning
+	keyParkedBy    = "parked:by"   // hash: number of parked events by destination (d:), type (t:) and class (c:)
+	keyRoutes      = "routes"      // hash: event → the destination that an operator has set
+	keyAudit       = "audit"       // stream: the acts of operators: who, when, why, which events
+	keyPositions   = "positions"   // hash: scope, source and partition of a source that keeps order, separated by NUL → token of the last commit, its offset, a space (! if its undo failed), the generation of its owner, a space and the epoch
+	keyGenerations = "generations" // hash: in the first shard: scope, source and partition, separated by NUL → the last generation of an owner
+	keyBodies      = "bodies"      // hash: name of a large body → its event. The body is the string body:<name>, which has an expiry until a commit adopts it
 
 	keyProcesses  = "processes"  // hash: in the shard of slot 0: id of a running process → since when (ms), and what it last reported
 	keyHeartbeats = "heartbeats" // zset: in the shard of slot 0: id of a process by its last heartbeat (ms); those without one for an hour are removed
+
+	keyHistory    = "history"     // hash: in the shard of slot 0: the time at which a process last began to measure the outbox for the history (ms)
+	keyHistory10s = "history:10s" // hash: in the shard of slot 0, followed by a colon and the number of an interval of 10 seconds since 1970: the counts of the interval, see the script history. It expires an hour after the interval
+	keyHistory15m = "history:15m" // hash: the same of 15 minutes. It expires 30 days after the interval
 )
+
+// historyPrefix begins the names of the intervals of the history.
+const historyPrefix = keyHistory + ":"
 
 // bodyPrefix begins the names of the keys of large bodies.
 const bodyPrefix = "body:"
@@ -46,7 +55,7 @@ var names = []string{
 	keyVoid, keyInboxA, keyInboxB, keyResults, keyResultsB, keyAudit, keyEntries, keyHeaders, keyPending, keyAttempts,
 	keyErrors, keyParked, keySent, keyDue, keyDecided, keyLanes, keySeq, keyBroken, "stream",
 	keyRepair, keyCounts, keyParkedBy, keyRoutes, keySweep, keyPauses, keyPlans, keyProcesses, keyHeartbeats,
-	keyBodies,
+	keyBodies, keyHistory, keyPositions, keyGenerations,
 }
 
 // Shard is the library's own keys that live in a slot: a pointer, since there is one in all that is made of it.
@@ -103,6 +112,9 @@ func (s Shard) EntranceKeys() [4]string {
 // ResultKeys are the keys of kept replies.
 func (s Shard) ResultKeys() [2]string { return [...]string{s.Key(keyResults), s.Key(keyResultsB)} }
 
+// PositionsKey is the key of the positions.
+func (s Shard) PositionsKey() string { return s.Key(keyPositions) }
+
 // ResolveKeys are the keys that tell what became of a commit.
 func (s Shard) ResolveKeys() []string { return s.keysOf("resolve") }
 
@@ -117,7 +129,7 @@ func (s Shard) BodyKey(reference string) string {
 // Owns reports whether a key is one of the shard's own.
 func (s Shard) Owns(key string) bool {
 	name, ok := strings.CutPrefix(key, s.prefix)
-	return ok && (slices.Contains(names, name) || strings.HasPrefix(name, bodyPrefix))
+	return ok && (slices.Contains(names, name) || strings.HasPrefix(name, bodyPrefix) || strings.HasPrefix(name, historyPrefix))
 }
 
 // Own is a key of the shard as a recorded command names it: only luatx can.

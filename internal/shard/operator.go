@@ -76,7 +76,7 @@ var types = map[string]string{
 	keyParked: "zset", keySent: "zset", keyAttempts: "hash", keyErrors: "hash", keyBroken: "hash",
 	keySeq: "string", keyRepair: "hash", keyDue: "zset", keyDecided: "zset", keyHeaders: "hash", keyLanes: "zset",
 	keyRoutes: "hash", keyCounts: "hash", keyParkedBy: "hash", keyAudit: "stream", keySweep: "hash", keyPauses: "hash", keyPlans: "hash",
-	keyProcesses: "hash", keyHeartbeats: "zset", keyVoid: "none",
+	keyProcesses: "hash", keyHeartbeats: "zset", keyHistory: "hash", keyPositions: "hash", keyGenerations: "hash", keyVoid: "none",
 }
 
 // WrongTypes returns the keys of slots that have another type than luatx gives them, with that type.

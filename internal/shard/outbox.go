@@ -109,6 +109,8 @@ type Settlement struct {
 	Number float64
 	Class  string // of the error; may be empty for a failed one
 	Error  string
+
+	Destination string // of the event, for the history; the shard does not need it
 }
 
 // Settling is how events are settled.

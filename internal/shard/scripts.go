@@ -31,6 +31,7 @@ type Scripts struct {
 	sweep, extend                          *eval.Script
 	forget, rights                         *eval.Script
 	pause, resume, pauses, unhold          *eval.Script
+	generation, reposition                 *eval.Script
 }
 
 // New composes the scripts. It does no I/O.
@@ -65,6 +66,9 @@ func New(runner *eval.Runner, c Constants) *Scripts {
 		resume:    script("resume"),
 		pauses:    script("pauses"),
 		unhold:    script("unhold"),
+
+		generation: script("generation"),
+		reposition: script("reposition"),
 	}
 }
 

@@ -11,9 +11,9 @@ import (
 // keySweep says how far the sweep is that the relays share.
 const keySweep = "sweep" // hash: in the first shard: the time at which a relay got the last chunk of shards to sweep, and the next chunk
 
-// Sweep asks for the next of so many chunks of shards, of which one is handed out every pause, whoever asks. It
-// returns the chunk, negative where it is not time yet, and how long it is until the next one. The state of it lies
-// in the shard given.
+// Sweep asks for the next of so many chunks of shards. Among all callers, one chunk is handed out in each pause. It
+// returns the chunk, or a negative number if it is too early, and the time until the next one. The given shard
+// stores the state.
 func (s *Scripts) Sweep(ctx context.Context, shard Shard, pause time.Duration, chunks int) (chunk int, wait time.Duration, err error) {
 	_, rows, err := s.run(ctx, s.sweep, shard, 2, max(1, pause.Milliseconds()), chunks)
 	if err != nil {

@@ -12,7 +12,7 @@ import (
 	"github.com/luatx/luatx/internal/test/redistest"
 )
 
-func TestOf(t *testing.T) {
+func TestOfReturnsTheSlotOfTheClusterSpecification(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
 		key  string
@@ -30,7 +30,7 @@ func TestOf(t *testing.T) {
 	}
 }
 
-// TestTextIsFrozen holds the table that names keys in users' servers: a change would orphan them all.
+// TestTextIsFrozen checks the table of the tags in users' keys. A change would make all of these keys unreachable.
 func TestTextIsFrozen(t *testing.T) {
 	t.Parallel()
 	var all strings.Builder

@@ -7,7 +7,7 @@ import (
 	"github.com/luatx/luatx/internal/test/assert"
 )
 
-func TestWithout(t *testing.T) {
+func TestWithoutRemovesTheTag(t *testing.T) {
 	t.Parallel()
 	for key, want := range map[string]string{
 		"orders": "orders", "{17}:orders": "orders", "shop:{17}:orders": "shop:orders", "shop:{17}": "shop:", "{a}b": "b",

@@ -42,7 +42,7 @@ func AppendBinary(fields []any, msg *message.RawMessage) ([]any, error) {
 	for _, name := range names {
 		value := msg.Attributes[name]
 		if name == "" {
-			return nil, fmt.Errorf("%w: an attribute has no name", message.ErrEncode)
+			return nil, fmt.Errorf("%w: an attribute has an empty name", message.ErrEncode)
 		}
 		text, err := Text(name, value)
 		if err != nil {
@@ -87,7 +87,7 @@ func Text(name string, value any) (string, error) {
 	if IsTime(name) {
 		text, ok := value.(string)
 		if !ok {
-			return "", fmt.Errorf("is a %T, want a time", value)
+			return "", fmt.Errorf("has the type %T instead of a time", value)
 		}
 		_, err := Value(name, text)
 		return text, err
@@ -108,7 +108,7 @@ func Text(name string, value any) (string, error) {
 	case fmt.Stringer:
 		return v.String(), nil
 	default:
-		return "", fmt.Errorf("is a %T, want a text, number, boolean, time or bytes", value)
+		return "", fmt.Errorf("has the type %T instead of text, number, boolean, time or bytes", value)
 	}
 }
 
@@ -124,7 +124,7 @@ func Value(name, text string) (any, error) {
 	}
 	var t time.Time
 	if err := t.UnmarshalText([]byte(text)); err != nil {
-		return nil, errors.New("is no RFC 3339 time")
+		return nil, errors.New("is not an RFC 3339 time")
 	}
 	return t, nil
 }

@@ -27,7 +27,7 @@ func event(attrs message.Attributes, data []byte) *message.RawMessage {
 	return message.NewRaw(data, all, nil)
 }
 
-// wired sends a request through the wire format, as a server would read it.
+// wired sends a request through the wire format and returns it as a server reads it.
 func wired(t testing.TB, header http.Header, body []byte) (http.Header, []byte) {
 	t.Helper()
 	req, err := http.NewRequestWithContext(context.Background(), http.MethodPost, "http://example.com/", bytes.NewReader(body))
@@ -98,7 +98,7 @@ func TestRoundTrip(t *testing.T) {
 	}
 }
 
-// TestBinaryTexts holds what becomes of values that headers cannot tell from text.
+// TestBinaryTexts checks the results for values that a header cannot distinguish from text.
 func TestBinaryTexts(t *testing.T) {
 	t.Parallel()
 	got := through(t, cehttp.Binary, event(message.Attributes{
@@ -194,7 +194,7 @@ func TestDecodeRefuses(t *testing.T) {
 	}
 }
 
-// FuzzBinary holds that whatever an event holds arrives as it was, or is refused before it is sent.
+// FuzzBinary checks that any event either arrives unchanged or fails to encode.
 func FuzzBinary(f *testing.F) {
 	f.Add("subject", "Euro € 😀", "application/json", []byte(`{}`))
 	f.Add("x", "a\r\nHost: evil", "text/plain\r\nX: y", []byte(nil))

@@ -11,7 +11,7 @@ import (
 	"github.com/luatx/luatx/message"
 )
 
-// Decode returns the events of a request, of any mode: one, or in Batched mode as many as there are. Errors wrap
+// Decode returns the events of a request in any mode: one event, or in Batched mode any number. Its errors wrap
 // message.ErrDecode.
 func Decode(header http.Header, body []byte) ([]*message.RawMessage, error) {
 	events, err := decode(header, body)
@@ -52,7 +52,7 @@ func decode(header http.Header, body []byte) ([]*message.RawMessage, error) {
 	return nil, fmt.Errorf("content type %q is not supported, want %s, %s or binary mode", media, typeStructured, typeBatched)
 }
 
-// isFormat says whether a content type is one of the modes that have the whole event in the body.
+// isFormat reports whether a content type belongs to a mode whose body contains the whole event.
 func isFormat(contentType string) bool {
 	return strings.HasPrefix(strings.ToLower(contentType), typePrefix)
 }
@@ -86,7 +86,7 @@ func fromBinary(header http.Header, body []byte) (*message.RawMessage, error) {
 		}
 		name := strings.ToLower(field[len(headerPrefix):])
 		if name == message.AttrDataContentType {
-			continue // the content type is
+			continue // Content-Type has the value
 		}
 		if !isName(name) {
 			return nil, fmt.Errorf("header %s is no attribute", field)

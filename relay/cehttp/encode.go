@@ -1,5 +1,5 @@
-// Package cehttp is the HTTP binding of CloudEvents 1.0 for messages: what the HTTP publisher of package relay sends, and
-// how a receiver reads it and verifies its signature. It needs nothing of Redis.
+// Package cehttp implements the HTTP binding of CloudEvents 1.0 for messages. It encodes the requests that the HTTP
+// publisher of package relay sends; receivers use it to decode them and to verify their signatures. It does not need Redis.
 package cehttp
 
 import (
@@ -14,19 +14,19 @@ import (
 	"github.com/luatx/luatx/message"
 )
 
-// Mode is how events are put into a request.
+// Mode is how a request carries its events.
 type Mode int
 
 const (
-	// Structured puts one event into a request, all of it as JSON in the body.
+	// Structured puts one event into a request: the whole event as JSON in the body.
 	Structured Mode = iota
-	// Binary puts one event into a request: its data, as they are, in the body, its attributes in headers.
+	// Binary puts one event into a request: its unchanged data in the body, its attributes in headers.
 	Binary
-	// Batched puts many events into a request, as a list of JSON. Use it where the receiver has asked for it.
+	// Batched puts any number of events into a request, as a JSON array. Use it only for receivers that support it.
 	Batched
 )
 
-// The content types of the modes that are not Binary.
+// The content types of the modes other than Binary.
 const (
 	typePrefix     = "application/cloudevents"
 	typeStructured = "application/cloudevents+json"
@@ -36,12 +36,12 @@ const (
 
 const (
 	headerType   = "Content-Type"
-	headerPrefix = "Ce-" // as net/http writes ce-
+	headerPrefix = "Ce-" // the canonical form of ce-
 )
 
-// Encode returns the headers and the body of a request with the events; one, but in Batched mode. Attributes that are
-// neither text nor a time arrive as text in Binary mode, where a missing content type becomes application/json. Errors
-// wrap message.ErrEncode.
+// Encode returns the headers and the body of a request with the given events. Only Batched mode allows more or fewer than
+// one. In Binary mode, attributes that are neither text nor a time become text, and a missing content type becomes
+// application/json. Errors wrap message.ErrEncode.
 func Encode(mode Mode, events ...*message.RawMessage) (http.Header, []byte, error) {
 	for _, event := range events {
 		if err := required(event); err != nil {
@@ -66,7 +66,7 @@ func Encode(mode Mode, events ...*message.RawMessage) (http.Header, []byte, erro
 	return nil, nil, fmt.Errorf("%w: mode %d is unknown: use cehttp.Structured, Binary or Batched", message.ErrEncode, mode)
 }
 
-// required refuses what is no CloudEvent.
+// required returns an error if an event is not a valid CloudEvent.
 func required(event *message.RawMessage) error {
 	if event == nil {
 		return errors.New("an event is nil")
@@ -124,12 +124,12 @@ func binary(event *message.RawMessage) (http.Header, error) {
 	return header, nil
 }
 
-// isName says whether CloudEvents allow the name of an attribute. Others would not come back from a header.
+// isName reports whether CloudEvents allow the name of an attribute. Other names would not survive in a header.
 func isName(name string) bool {
 	return name != "" && name != "data" && strings.Trim(name, "abcdefghijklmnopqrstuvwxyz0123456789") == ""
 }
 
-// checkContentType refuses what would be another header, or another mode.
+// checkContentType returns an error if a content type would end its header or select another mode.
 func checkContentType(contentType string) error {
 	for _, b := range []byte(contentType) {
 		if b < ' ' || b > '~' {

@@ -10,9 +10,9 @@ import (
 	"github.com/luatx/luatx/relay/cehttp"
 )
 
-// A receiver verifies, reads, and tells the sender what became of the events.
+// A receiver verifies and reads a request, and returns a status that tells the sender the result.
 func ExampleRead() {
-	oldSecret, newSecret := []byte("0123456789abcdef"), []byte("fedcba9876543210") // while they are exchanged
+	oldSecret, newSecret := []byte("0123456789abcdef"), []byte("fedcba9876543210") // while one replaces the other
 	handler := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		events, err := cehttp.Read(w, r, cehttp.ReadConfig{Secrets: [][]byte{oldSecret, newSecret}})
 		for _, event := range events {

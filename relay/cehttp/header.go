@@ -13,7 +13,7 @@ import (
 	"github.com/luatx/luatx/message"
 )
 
-// attributeText is the canonical text of an attribute's value.
+// attributeText returns the canonical text of an attribute's value.
 func attributeText(name string, value any) (string, error) {
 	if isTime(name) {
 		if text, ok := value.(string); ok {
@@ -60,8 +60,8 @@ func attributeValue(name, text string) (any, error) {
 
 func isTime(name string) bool { return name == message.AttrTime || name == message.AttrExpiryTime }
 
-// escape makes a header value of a text: what is not printable ASCII, blanks, quotes and percent signs are
-// percent-encoded.
+// escape encodes a text for a header value. It percent-encodes spaces, quotes, percent signs and everything that is not
+// printable ASCII.
 func escape(text string) string {
 	const hex = "0123456789ABCDEF"
 	var out strings.Builder
@@ -77,7 +77,7 @@ func escape(text string) string {
 	return out.String()
 }
 
-// unescape reads a header value: quotes of older senders first, then percent-encoding, once.
+// unescape decodes a header value. It first removes the quotes of older senders and then percent-decodes once.
 func unescape(value string) (string, error) {
 	value, err := unquote(strings.Trim(value, " \t"))
 	if err != nil {
@@ -105,7 +105,7 @@ func unescape(value string) (string, error) {
 	return out.String(), nil
 }
 
-// unquote takes a value out of double quotes, with its backslashes.
+// unquote removes double quotes around a value, and the backslashes inside.
 func unquote(value string) (string, error) {
 	if len(value) < 2 || value[0] != '"' {
 		return value, nil

@@ -10,31 +10,31 @@ import (
 	"github.com/luatx/luatx/message"
 )
 
-// defaultMaxBytes bounds the body of a request.
+// defaultMaxBytes is the default of ReadConfig.MaxBytes.
 const defaultMaxBytes = 4 << 20
 
-// errCut says that the body could not be read to its end.
+// errCut is the error if the body could not be read completely.
 var errCut = errors.New("cehttp: read")
 
-// errVerification says that a ReadConfig neither verifies requests nor disables verification.
+// errVerification is the error if a ReadConfig neither verifies requests nor disables verification, or does both.
 var errVerification = errors.New("cehttp: read a request: set exactly one of ReadConfig.Secrets and DisableVerification")
 
 // ReadConfig configures Read. Exactly one of Secrets and DisableVerification is required.
 type ReadConfig struct {
-	// Secrets are the keys of which one must have signed the request. Give two while you exchange them.
+	// Secrets are the keys with which a request may be signed; one of them is enough. Set two while you replace a secret.
 	Secrets [][]byte
-	// DisableVerification makes Read accept requests that nobody has signed. Set it only if something in front of the
-	// receiver authenticates the sender. Defaults to false.
+	// DisableVerification makes Read accept unsigned requests. Set it only if something in front of the receiver authenticates
+	// the sender. Defaults to false.
 	DisableVerification bool
-	// MaxAge is how long ago. Defaults to 5 minutes.
+	// MaxAge is the maximum age of a signature, and how far its timestamp may lie in the future. Defaults to 5 minutes.
 	MaxAge time.Duration
-	// MaxBytes is the longest body. Defaults to 4 MiB.
+	// MaxBytes is the maximum size of the body in bytes. Defaults to 4 MiB.
 	MaxBytes int64
 }
 
-// Read verifies a request and returns its events. Status returns the status code for an error. A relay sends each event
-// at least once, so a receiver recognizes a duplicate by source and id. Read fails if cfg has no secrets, unless
-// cfg.DisableVerification is set.
+// Read verifies a request and returns its events. A relay may send an event more than once, so the receiver must recognize
+// duplicates by source and id. Use Status to get the status code for an error. Read returns an error if cfg has no secrets
+// and cfg.DisableVerification is not set.
 func Read(w http.ResponseWriter, r *http.Request, cfg ReadConfig) ([]*message.RawMessage, error) {
 	if (len(cfg.Secrets) == 0) != cfg.DisableVerification {
 		return nil, errVerification
@@ -55,9 +55,9 @@ func Read(w http.ResponseWriter, r *http.Request, cfg ReadConfig) ([]*message.Ra
 	return Decode(r.Header, body)
 }
 
-// Status is the status that tells a relay what an error of Read means: it parks the event where that is no CloudEvent
-// (400) or too large (413), and goes on trying where the request was not whole (408), or a secret is wrong (401, and 500
-// where it is the receiver's own).
+// Status returns the status code that tells a relay what an error of Read means. The relay parks the event if the request
+// is not a valid CloudEvent (400) or is too large (413). It retries the event if the request was incomplete (408), if the
+// signature is wrong (401), or if the error is the receiver's own (500). For a nil error Status returns 204.
 func Status(err error) int {
 	var tooLarge *http.MaxBytesError
 	switch {

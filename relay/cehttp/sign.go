@@ -21,22 +21,23 @@ const (
 	HeaderSignature = "Webhook-Signature"
 )
 
-// The kinds of signatures. Each mode has one, so that a request cannot be passed off as one of the other mode.
+// The kinds of signatures. Each has its own set of modes, so that a request cannot pass for one of another mode.
 const (
-	kindBody    = "v1"   // Structured and Batched: Standard Webhooks
-	kindHeaders = "v1ce" // Binary: the attributes are signed as well
+	kindBody    = "v1"   // Structured and Batched, as in Standard Webhooks
+	kindHeaders = "v1ce" // Binary, where the attributes are signed too
 )
 
-// minSecret is the length of the shortest secret that is accepted, in bytes.
+// minSecret is the minimum length of a secret, in bytes.
 const minSecret = 16
 
-// defaultMaxAge is how old a signature may be, or how far in the future, where nothing else is said.
+// defaultMaxAge is the default maximum age of a signature, and the default limit of how far it may lie in the future.
 const defaultMaxAge = 5 * time.Minute
 
-// ErrSignature says that a request was not signed by anybody who has a secret, or too long ago.
+// ErrSignature is the error if a request was not signed with one of the secrets, or was signed too long ago.
 var ErrSignature = errors.New("cehttp: the signature does not hold")
 
-// ParseSecret reads a secret as it is handed around: whsec_ and base64.
+// ParseSecret decodes a secret from its text form, whsec_ followed by base64. It returns an error if the text has another
+// form or the secret has less than 16 bytes.
 func ParseSecret(text string) ([]byte, error) {
 	encoded, ok := strings.CutPrefix(text, "whsec_")
 	if !ok {
@@ -49,7 +50,7 @@ func ParseSecret(text string) ([]byte, error) {
 	return secret, CheckSecret(secret)
 }
 
-// CheckSecret refuses secrets of less than 16 bytes.
+// CheckSecret returns an error if a secret has less than 16 bytes.
 func CheckSecret(secret []byte) error {
 	if len(secret) < minSecret {
 		return fmt.Errorf("cehttp: a secret of %d bytes: use %d random bytes or more", len(secret), minSecret)
@@ -57,20 +58,21 @@ func CheckSecret(secret []byte) error {
 	return nil
 }
 
-// Sign adds the signature headers to a request that holds the event with this id, or the batch: when it was signed, and
-// one signature a secret, separated by blanks. A receiver that knows one of the secrets can verify it, so secrets are
-// exchanged by signing with both for a while.
+// Sign adds signature headers to a request that holds the event with the given id, or a batch. The headers contain the time
+// of signing and one signature per secret, separated by spaces. A receiver that has one of the secrets can verify the
+// request, so sign with both while you replace a secret.
 //
-// A signature is the base64 of an HMAC-SHA256 and begins with its kind. Of Structured and Batched mode it is v1, over
+// A signature consists of its kind and the base64 of an HMAC-SHA256. In Structured and Batched mode the kind is v1, and the
+// signed text is
 //
 //	<Webhook-Id> "." <Webhook-Timestamp> "." <body>
 //
-// the timestamp in Unix seconds: any library for Standard Webhooks verifies it. Binary mode has the attributes in
-// headers, so that its kind is another one, v1ce, over
+// with the timestamp in Unix seconds. Any library for Standard Webhooks verifies such a signature. In Binary mode the
+// attributes are in headers, so the kind is v1ce, and the signed text is
 //
 //	"v1ce" LF <Webhook-Id> LF <Webhook-Timestamp> LF
-//	then of Content-Type and each header whose name begins with ce-, in the order of the names in small letters:
-//	<name> ":" <value, blanks around it cut off> LF
+//	then for Content-Type and each header whose name begins with ce-, sorted by the names in lower case:
+//	<name> ":" <value without surrounding spaces> LF
 //	LF, and <body>
 func Sign(header http.Header, body []byte, id string, at time.Time, secrets ...[]byte) {
 	header.Set(HeaderID, escape(id))
@@ -83,10 +85,10 @@ func Sign(header http.Header, body []byte, id string, at time.Time, secrets ...[
 	header.Set(HeaderSignature, strings.Join(signatures, " "))
 }
 
-// Verify reports whether a request was signed with one of the secrets, no longer than maxAge ago (and no further in the
-// future; 0 means 5 minutes). Signatures are compared in constant time. Its errors are ErrSignature, or say what is
-// wrong with the secrets. A request that was recorded can be sent again while its signature is young: the id of an
-// event is what tells a duplicate.
+// Verify returns nil if a request was signed with one of the secrets, at most maxAge ago and at most maxAge in the future.
+// A maxAge of 0 means 5 minutes. Verify compares signatures in constant time. It returns ErrSignature, or an error about
+// the secrets. Somebody can record a request and send it again while its signature is valid, so recognize duplicates by the
+// event's id.
 func Verify(header http.Header, body []byte, maxAge time.Duration, secrets ...[]byte) error {
 	if len(secrets) == 0 {
 		return errors.New("cehttp: Verify needs a secret")
@@ -132,7 +134,7 @@ func signature(secret, signed []byte) string {
 	return base64.StdEncoding.EncodeToString(mac.Sum(nil))
 }
 
-// content is what is signed, and the kind of the signature.
+// content returns the signed text of a request and the kind of its signature.
 func content(header http.Header, body []byte) (kind string, signed []byte) {
 	id, at := header.Get(HeaderID), header.Get(HeaderTimestamp)
 	if isFormat(header.Get(headerType)) {

@@ -16,7 +16,7 @@ import (
 
 var oldSecret, newSecret, noSecret = []byte("the old secret 1"), []byte("the new secret 2"), []byte("nobody's secret 3")
 
-// TestStandardWebhooks holds to a signature that another implementation has made.
+// TestStandardWebhooks checks a signature that another implementation made.
 func TestStandardWebhooks(t *testing.T) {
 	t.Parallel()
 	secret, err := cehttp.ParseSecret("whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw")
@@ -50,7 +50,7 @@ func TestVerify(t *testing.T) {
 	t.Parallel()
 	tests := []struct {
 		name   string
-		change func(h http.Header, body []byte) []byte // nil: leave it
+		change func(h http.Header, body []byte) []byte // nil if unchanged
 		with   [][]byte
 		holds  bool
 	}{
@@ -97,7 +97,7 @@ func TestVerify(t *testing.T) {
 	}
 }
 
-// TestVerifyAttributes holds that headers which are attributes cannot be changed, added or taken away.
+// TestVerifyAttributes checks that headers that are attributes cannot be changed, added or removed.
 func TestVerifyAttributes(t *testing.T) {
 	t.Parallel()
 	for name, change := range map[string]func(http.Header){

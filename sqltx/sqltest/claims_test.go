@@ -15,9 +15,8 @@ import (
 	"github.com/luatx/luatx/sqltx/sqltest"
 )
 
-// TestClaimsAtTheSameMoment tests that if two publishers claim events of one key at the same moment, without seeing the other's
-// claim, at most one hands its event out. An advisory lock in a trigger delays both claims before they commit.
-func TestClaimsAtTheSameMoment(t *testing.T) {
+// TestConcurrentClaimsHandOutAKeyToAtMostOnePublisher delays both claims before they commit, by an advisory lock in a trigger.
+func TestConcurrentClaimsHandOutAKeyToAtMostOnePublisher(t *testing.T) {
 	t.Parallel()
 	d := sqltest.Postgres(t)
 	db, table, gate := d.Open(t), sqltest.Table("outbox"), rand.Int32()

@@ -19,9 +19,9 @@ import (
 // slow is the maximum 99th percentile of a writer's transactions during a cleanup on an idle machine.
 const slow = 100 * time.Millisecond
 
-// TestCleanupWhileWritersRun tests that a cleanup of many rows locks at most one chunk at a time, so that writers do not wait for
-// long. With LUATX_VERIFY, it also measures how long they wait. No other test of this package runs at the same time.
-func TestCleanupWhileWritersRun(t *testing.T) {
+// TestCleanupLocksAtMostOneChunk also measures how long writers wait, with LUATX_VERIFY. No other test of this package runs at
+// the same time.
+func TestCleanupLocksAtMostOneChunk(t *testing.T) {
 	t.Run("postgres", func(t *testing.T) { cleanUp(t, sqltest.Postgres(t), size(20_000, 1_000_000)) })
 	t.Run("mariadb", func(t *testing.T) { cleanUp(t, sqltest.MariaDB(t), size(20_000, 100_000)) })
 	t.Run("sqlite", func(t *testing.T) { cleanUp(t, sqltest.SQLite(t), size(20_000, 100_000)) })

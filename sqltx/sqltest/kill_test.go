@@ -221,9 +221,9 @@ func waitForNone(t *testing.T, what string, left func() int) {
 	}
 }
 
-// TestKilledConsumers tests that business rows, inbox and outbox agree, and that every event is published, if a service is killed
-// repeatedly, its handlers fail at random, and some messages are delivered twice.
-func TestKilledConsumers(t *testing.T) {
+// TestRowsInboxAndOutboxAgreeAfterKilledConsumers kills a service repeatedly, lets its handlers fail at random, and delivers
+// some messages twice.
+func TestRowsInboxAndOutboxAgreeAfterKilledConsumers(t *testing.T) {
 	t.Parallel()
 	sqltest.Every(t, func(t *testing.T, d sqltest.Database) {
 		db, cfg := d.Open(t), childOf(d)
@@ -257,9 +257,7 @@ func TestKilledConsumers(t *testing.T) {
 	})
 }
 
-// TestKilledPublishers tests that several publishers on one table publish each row and leave none, although they are killed from
-// time to time.
-func TestKilledPublishers(t *testing.T) {
+func TestKilledPublishersPublishEachRow(t *testing.T) {
 	t.Parallel()
 	sqltest.Every(t, func(t *testing.T, d sqltest.Database) {
 		db, cfg := d.Open(t), childOf(d)

@@ -23,8 +23,7 @@ import (
 	"github.com/luatx/luatx/sqltx/sqltest"
 )
 
-// TestMigrations tests that goose and golang-migrate create tables that work with the stack, and drop them again.
-func TestMigrations(t *testing.T) {
+func TestMigrationToolsCreateAndDropWorkingTables(t *testing.T) {
 	t.Parallel()
 	sqltest.Every(t, func(t *testing.T, d sqltest.Database) {
 		for name, tool := range map[string]func(t *testing.T, d sqltest.Database) (up, down func() error){"goose": gooseOn, "migrate": migrateOn} {

@@ -11,9 +11,8 @@ import (
 	"github.com/luatx/luatx/sqltx/sqltest"
 )
 
-// TestPartitioned tests that tables with PostgreSQL partitions, as in docs/sql.md, work and are cleaned up like others, although
-// rows of two partitions may have the same ctid.
-func TestPartitioned(t *testing.T) {
+// TestPartitionedTablesWorkAndAreCleanedUp uses the partitions of docs/sql.md, in which two rows may have the same ctid.
+func TestPartitionedTablesWorkAndAreCleanedUp(t *testing.T) {
 	t.Parallel()
 	d := sqltest.Postgres(t)
 	db, cfg := d.Open(t), childOf(d)

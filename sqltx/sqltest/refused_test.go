@@ -16,9 +16,9 @@ import (
 	"github.com/luatx/luatx/sqltx/sqltest"
 )
 
-// TestARefusedStatementIsAnErrorOfWhoSentIt rejects each step of an operation in the database, one at a time. The operation must
-// fail with that error, and succeed when it is retried.
-func TestARefusedStatementIsAnErrorOfWhoSentIt(t *testing.T) {
+// TestOperationFailsWithTheErrorOfAFailedStatement rejects each step of an operation, one at a time. The operation succeeds
+// when it is retried.
+func TestOperationFailsWithTheErrorOfAFailedStatement(t *testing.T) {
 	t.Parallel()
 	if race.On {
 		t.Skip("SQLite is translated from C to Go, which the race detector slows down too much")

@@ -64,7 +64,7 @@ func testInbox(t *testing.T, s *suite) {
 	for text, attrs := range map[string]message.Attributes{
 		"inbox: message has no ID attribute": {},
 		"at most 255":                        {message.AttrID: strings.Repeat("i", 256)},
-		"is no text":                         {message.AttrID: "a\x00"},
+		"is not storable text":               {message.AttrID: "a\x00"},
 	} {
 		if _, err := s.claim(t, s.inboxConfig(), attrs); err == nil || !strings.Contains(err.Error(), text) || !message.IsPermanent(err) {
 			t.Errorf("%v, want %q", err, text)
@@ -91,7 +91,7 @@ func testInbox(t *testing.T, s *suite) {
 		t.Errorf("an inbox inside of an inbox: %v", err)
 	}
 	none := sqltx.InboxMiddleware(s.inboxConfig()).Wrap(nil)
-	if _, err := none(t.Context(), message.New(nil, nil, nil)); err == nil || err.Error() != "inbox: no transaction in context (TxMiddleware required)" {
+	if _, err := none(t.Context(), message.New(nil, nil, nil)); err == nil || err.Error() != "inbox: no transaction in context; put TxMiddleware before it" {
 		t.Error(err)
 	}
 }
@@ -215,7 +215,7 @@ func testOutbox(t *testing.T, s *suite) {
 		t.Error("the handler ran without a transaction")
 		return nil, nil
 	})
-	if _, err := none(t.Context(), message.New(nil, nil, nil)); err == nil || err.Error() != "outbox: no transaction in context (TxMiddleware required)" {
+	if _, err := none(t.Context(), message.New(nil, nil, nil)); err == nil || err.Error() != "outbox: no transaction in context; put TxMiddleware before it" {
 		t.Error(err)
 	}
 }

@@ -46,8 +46,9 @@ func testPublish(t *testing.T, s *suite) {
 	s.wantRows(t, 25, s.outbox, "published = TRUE")
 }
 
-// testFailures tests that failed events are retried until their attempts are used up, that a release counts no attempt, that a
-// permanent error parks an event at once, and that an event waits as long as the error of its destination requests.
+// testFailures tests that failed events are retried until their attempts are used up, and that a release counts no attempt. It
+// also tests that a permanent error parks an event at once, and that an event waits as long as the error of its destination
+// requests.
 func testFailures(t *testing.T, s *suite) {
 	s.emit(t, "", "a")
 	p := s.publisher(func(c *sqltx.OutboxPublisherConfig) { c.Attempts = 3 })

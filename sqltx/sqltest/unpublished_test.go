@@ -145,8 +145,8 @@ func TestCleanupFindsTheColumnPublishedInAnyCase(t *testing.T) {
 	})
 }
 
-// TestCleanupSeesAColumnThatAMigrationAdds runs one background cleanup before and after the column exists.
-func TestCleanupSeesAColumnThatAMigrationAdds(t *testing.T) {
+// TestCleanupReadsColumnsThatAMigrationAdded runs one background cleanup before and after the column exists.
+func TestCleanupReadsColumnsThatAMigrationAdded(t *testing.T) {
 	t.Parallel()
 	sqltest.Every(t, func(t *testing.T, d sqltest.Database) {
 		o := outboxTable{t, d, d.Open(t), sqltest.Table("outbox")}

@@ -14,7 +14,10 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/luatx/luatx"
+	"github.com/luatx/luatx/internal/history"
+	"github.com/luatx/luatx/internal/link"
 	"github.com/luatx/luatx/internal/process"
+	"github.com/luatx/luatx/internal/settle"
 	"github.com/luatx/luatx/internal/test/assert"
 	"github.com/luatx/luatx/internal/test/redistest"
 	"github.com/luatx/luatx/internal/test/rig"
@@ -24,9 +27,8 @@ import (
 	"github.com/luatx/luatx/stream"
 )
 
-// documented makes a user on the server as docs/acl.md says, for keys and with commands of its handlers, and returns a
-// client of its own. The categories of commands that any handler may use are left out: they would cover up what is
-// missing in the least.
+// documented creates a user on the server as in docs/acl.md, for the given keys and with the commands of its handlers, and
+// returns its client. It omits the categories of commands that handlers may use, because they would hide a missing right.
 func documented(t testing.TB, server *redistest.Server, user string, rules ...string) *redis.Client {
 	t.Helper()
 	granted, err := server.Binary().Rules(user)
@@ -46,13 +48,13 @@ func documented(t testing.TB, server *redistest.Server, user string, rules ...st
 	return server.Client(t, func(o *redis.Options) { o.Username, o.Password = user, "secret" })
 }
 
-// TestDocumentedUsers holds that the users of docs/acl.md can do their work with what it grants them, each on its own
-// keys: an application consumes, commits and undoes, a relay publishes, an operator re-arms.
-func TestDocumentedUsers(t *testing.T) {
+// TestDocumentedRightsAreSufficientForEachUser uses each user on its own keys: an application consumes, commits and undoes, a
+// relay publishes, and an operator re-arms.
+func TestDocumentedRightsAreSufficientForEachUser(t *testing.T) {
 	t.Parallel()
 	server := redistest.Single(t, redistest.Own())
 	handlers := []string{"+incr", "+get", "+lpop", "+lpush", "+rpush"}
-	app := documented(t, server, "app", slices.Concat([]string{"~shop:*", "~order:*"}, handlers)...) // its own relay as well
+	app := documented(t, server, "app", slices.Concat([]string{"~shop:*", "~order:*"}, handlers)...) // and those of its own relay
 	shop := func(c *luatx.Config) { c.Namespace, c.Keyspace = "shop", luatx.Partitions(2).WithPrefix("order") }
 	tr := rig.NewTransactor(t, app, shop)
 	k := rig.Key(t, tr, "a", "k")
@@ -114,8 +116,8 @@ func TestDocumentedUsers(t *testing.T) {
 	}
 }
 
-// TestDocumentedACLLinesWork sends the lines of docs/acl.md as they stand, in their order. The users have the channels
-// that the lines grant, and no others.
+// TestDocumentedACLLinesWork sends the lines of docs/acl.md unchanged and in order. The users have only the channels that
+// the lines grant.
 func TestDocumentedACLLinesWork(t *testing.T) {
 	t.Parallel()
 	server := redistest.Single(t, redistest.Own())
@@ -170,7 +172,59 @@ func TestUsersOfACLPageRegisterThemselvesAndTheOperatorListsThem(t *testing.T) {
 	assert.Equal(t, len(seen()), 0, "processes that are left")
 }
 
-// operate does what else an operator may do, and leaves an event as it is.
+func TestUsersOfACLPageWriteTheHistoryAndMeasureTheOutbox(t *testing.T) {
+	t.Parallel()
+	server := redistest.Single(t, redistest.Own())
+	lines, err := server.Binary().ACLLines()
+	redistest.Must(t, err)
+	for _, words := range lines {
+		redistest.Must(t, server.Admin(t).Do(t.Context(), rig.Anys(words)...).Err())
+	}
+	for _, user := range []string{"app", "relay", "operator", "repair"} {
+		client := server.Client(t, func(o *redis.Options) { o.Username, o.Password = user, "secret" })
+		tr := rig.NewUnchecked(t, client, func(c *luatx.Config) { c.Namespace, c.Keyspace = "shop", luatx.Partitions(2).WithPrefix("order") })
+		blockedAndFailing(t, server.Admin(t), tr)
+		h := link.Of(tr).History
+		h.Interval = 10 * time.Millisecond
+		ctx, stop := context.WithCancel(t.Context())
+		var keeping sync.WaitGroup
+		var counter history.Counter
+		counter.Add(user, settle.Sent, "")
+		keeping.Go(func() { h.Keep(ctx, &counter) })
+		redistest.Eventually(t, user+" to count and to measure", func() bool {
+			now, err := h.Now(ctx)
+			redistest.Must(t, err)
+			all, err := h.Read(ctx, history.Coarse(), now.Add(-history.Coarse().Step), now)
+			redistest.Must(t, err)
+			return len(all) > 0 && all[len(all)-1].Destinations[user].Sent == 1 && all[len(all)-1].Gauges != nil && all[len(all)-1].Gauges.Blocked == 1
+		})
+		stop()
+		keeping.Wait()
+		redistest.Must(t, server.Admin(t).FlushAll(t.Context()).Err())
+	}
+	log, err := server.Admin(t).ACLLog(t.Context(), 100).Result()
+	redistest.Must(t, err)
+	assert.Equal(t, len(log), 0, "denials")
+}
+
+// blockedAndFailing fills a shard with an event that failed and one that waits behind a parked one, so that a measurement reads all
+// that it ever reads.
+func blockedAndFailing(t testing.TB, admin *redis.Client, tr *luatx.Transactor) {
+	t.Helper()
+	shard, now := link.Of(tr).Scripts.Shard(tr.Keyspace().Slots()[0]), float64(time.Now().UnixMilli())
+	ctx := t.Context()
+	redistest.Must(t,
+		admin.HSet(ctx, shard.Key("entries"), "failed", "{}", "parked", "{}", "behind", "{}").Err(),
+		admin.ZAdd(ctx, shard.Key("pending"), redis.Z{Member: "failed", Score: now}).Err(),
+		admin.HSet(ctx, shard.Key("attempts"), "failed", 1).Err(),
+		admin.HSet(ctx, shard.Key("errors"), "failed", "[]").Err(),
+		admin.ZAdd(ctx, shard.Key("parked"), redis.Z{Member: "parked", Score: now}).Err(),
+		admin.HSet(ctx, shard.Key("headers"), "parked", "0000000000000001k", "behind", "0000000000000002k").Err(),
+		admin.ZAdd(ctx, shard.Key("lanes"), redis.Z{Member: "k\x000000000000000001\x00parked"}, redis.Z{Member: "k\x000000000000000002\x00behind"}).Err(),
+	)
+}
+
+// operate runs the other operations of an operator, and leaves an event unchanged.
 func operate(t testing.TB, store *outbox.Store, e outbox.Event) {
 	t.Helper()
 	ctx, line := t.Context(), `{"aggregate":"a","id":"x","key":"k","attempts":1,"destination":"d","history":[{"attempt":1,"class":"c"}],"body":{"id":"x"}}`
@@ -227,10 +281,10 @@ func runRelay(t testing.TB, tr *luatx.Transactor, publisher relay.Publisher, cfg
 	}
 }
 
-// deniedCommands are what managed services keep for themselves, between them.
+// deniedCommands lists the commands that one or another managed service denies.
 var deniedCommands = []string{"config", "debug", "info", "wait", "memory", "command"}
 
-// restricted makes a user on each server who may do everything else.
+// restricted creates a user on each server who may run all other commands.
 func restricted(t testing.TB, addrs ...string) (name string) {
 	t.Helper()
 	name = redistest.Tag(t)
@@ -240,7 +294,7 @@ func restricted(t testing.TB, addrs ...string) (name string) {
 	}
 	for _, addr := range addrs {
 		redistest.Must(t, redistest.Admin(t, addr).Do(t.Context(), args...).Err())
-		// Before 6.2 users have all channels, and there is no such rule.
+		// Before Redis 6.2 users have all channels, and there is no such rule.
 		if err := redistest.Admin(t, addr).Do(t.Context(), "ACL", "SETUSER", name, "&*").Err(); err != nil && !strings.Contains(err.Error(), "Syntax error") {
 			t.Fatal(err)
 		}
@@ -248,9 +302,9 @@ func restricted(t testing.TB, addrs ...string) (name string) {
 	return name
 }
 
-// TestDeniedCommands holds that luatx does without what managed services deny: messages are consumed, applied and
-// acked, events published, failures undone. It says what it was denied, once, in its log.
-func TestDeniedCommands(t *testing.T) {
+// TestLuatxWorksWithoutCommandsThatManagedServicesDeny checks that messages are consumed, applied and acked, events published,
+// and failures undone. Each denial is logged once.
+func TestLuatxWorksWithoutCommandsThatManagedServicesDeny(t *testing.T) {
 	t.Parallel()
 	t.Run("redis", func(t *testing.T) {
 		t.Parallel()
@@ -264,11 +318,11 @@ func TestDeniedCommands(t *testing.T) {
 		name := restricted(t, cluster.Addrs()...)
 		testDenied(t, cluster.Client(t, func(o *redis.ClusterOptions) { o.Username, o.Password = name, "secret" }), "INFO")
 	})
-	t.Run("renamed", func(t *testing.T) { // to nothing, as older servers are restricted
+	t.Run("renamed", func(t *testing.T) { // renamed to nothing, as older servers are restricted
 		t.Parallel()
 		var renamed []string
 		for _, command := range deniedCommands {
-			if command != "info" { // the tests look at it
+			if command != "info" { // the tests use it
 				renamed = append(renamed, "rename-command "+command+` ""`)
 			}
 		}
@@ -314,7 +368,7 @@ func testDenied(t *testing.T, client redis.UniversalClient, said ...string) {
 	}
 }
 
-// consumeAndPublish runs a service: subscriber, scripted stack, relay.
+// consumeAndPublish runs a service: subscriber, scripted stack and relay.
 func consumeAndPublish(ctx context.Context, t testing.TB, client redis.UniversalClient, tr *luatx.Transactor) (stop func()) {
 	t.Helper()
 	logger := tr.Config().Logger

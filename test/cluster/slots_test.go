@@ -20,7 +20,7 @@ import (
 	"github.com/luatx/luatx/internal/test/rig"
 )
 
-// counter is a hook that counts the commands a client sends.
+// counter is a hook that counts the commands of a client.
 type counter struct{ n atomic.Int64 }
 
 func (c *counter) DialHook(next redis.DialHook) redis.DialHook { return next }
@@ -39,9 +39,9 @@ func (c *counter) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Proc
 	}
 }
 
-// TestCrossSlotIsRefusedBeforeSending holds that a laptop finds what a cluster would refuse, and is told which keys do
-// not go together, and why.
-func TestCrossSlotIsRefusedBeforeSending(t *testing.T) {
+// TestCrossSlotIsRejectedBeforeSending checks that a single server reports what a cluster would reject, with the keys and the
+// reason.
+func TestCrossSlotIsRejectedBeforeSending(t *testing.T) {
 	t.Parallel()
 	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
 		ctx, tr := t.Context(), rig.NewTransactor(t, client)
@@ -63,7 +63,7 @@ func TestCrossSlotIsRefusedBeforeSending(t *testing.T) {
 			}, `rename: key "bar" hashes to slot 5061, key "{foo}:x" and tag {foo} of the transaction to slot 12182`},
 		} {
 			_, err := tr.Transact(ctx, "foo", func(tx *luatx.Tx) error {
-				c.record(tx.Pipeline()) // by an adapter that does not look at the error
+				c.record(tx.Pipeline()) // like an adapter that ignores the error
 				return nil
 			}, luatx.WithID("1"))
 			if !errors.Is(err, luatx.ErrCrossSlot) || !strings.Contains(strings.ToLower(err.Error()), strings.ToLower(c.says)) {
@@ -74,7 +74,7 @@ func TestCrossSlotIsRefusedBeforeSending(t *testing.T) {
 	})
 }
 
-// TestIdentityIsFrozen holds the text that a shard is held against: another one would lock every service out of its
+// TestIdentityIsFrozen checks the text with which a shard is compared. A changed text would lock every service out of its
 // shards at its next deployment.
 func TestIdentityIsFrozen(t *testing.T) {
 	t.Parallel()
@@ -84,7 +84,7 @@ func TestIdentityIsFrozen(t *testing.T) {
 		want     string
 	}{
 		{luatx.Keyspace{}, "luatx 6, namespace shop.eu-1, own tags"},
-		{luatx.OwnTags().WithPrefix("p"), "luatx 6, namespace shop.eu-1, own tags"}, // a prefix moves nothing to another slot
+		{luatx.OwnTags().WithPrefix("p"), "luatx 6, namespace shop.eu-1, own tags"}, // a prefix does not change slots
 		{luatx.Partitions(7), "luatx 6, namespace shop.eu-1, 7 partitions"},
 	} {
 		client.FlushAll(t.Context())
@@ -100,7 +100,7 @@ func TestIdentityIsFrozen(t *testing.T) {
 	}
 }
 
-func TestClusterMigratingSlotTurnsEveryScriptAway(t *testing.T) {
+func TestMigratingSlotRejectsEveryScript(t *testing.T) {
 	t.Parallel()
 	cluster := redistest.Cluster(t)
 	client := cluster.Client(t)
@@ -116,7 +116,7 @@ func TestClusterMigratingSlotTurnsEveryScriptAway(t *testing.T) {
 		})
 		redistest.Must(t, err)
 	}
-	// Every key that any script declares exists, but for the one that never does.
+	// Every key that any script declares exists, except the one that never does.
 	for _, hash := range []string{"inbox:b", "broken", "attempts", "errors"} {
 		client.HSet(ctx, home.Key(hash), "x", "y")
 	}
@@ -139,7 +139,7 @@ func TestClusterMigratingSlotTurnsEveryScriptAway(t *testing.T) {
 			return assert.ErrOf(r.Process(ctx, in.Message("c", rig.EntryOf(t, msg), rig.Order("1"))))
 		},
 		"resolve": func(ctx context.Context) error {
-			_, _, _, err := link.Of(tr).Commits.Resolve(ctx, home, "0123456789abcdef", "base5678\x00\x01", time.Now().Add(time.Minute))
+			_, _, _, err := link.Of(tr).Commits.Resolve(ctx, home, "0123456789abcdef", nil, "base5678\x00\x01", time.Now().Add(time.Minute))
 			return err
 		},
 		"claim": func(ctx context.Context) error {
@@ -196,7 +196,7 @@ func TestClusterMigratingSlotTurnsEveryScriptAway(t *testing.T) {
 	}
 }
 
-// turnedAway reports whether a script was answered TRYAGAIN.
+// turnedAway reports whether a script got TRYAGAIN.
 func turnedAway(log *rig.Lines, script string) bool {
 	for line := range strings.Lines(log.String()) {
 		if strings.Contains(line, "script="+script+" ") && strings.Contains(line, "TRYAGAIN") {
@@ -206,9 +206,9 @@ func turnedAway(log *rig.Lines, script string) bool {
 	return false
 }
 
-// TestClusterMigratingSlot holds the key that never exists: while a slot migrates nothing runs, for a key that
-// a script empties there could not be touched again, and its undo would lose it.
-func TestClusterMigratingSlot(t *testing.T) {
+// TestScriptReusesAKeyThatItEmptiedUnlessItsSlotMigrates checks the key that never exists: it keeps scripts from running while
+// a slot migrates. Otherwise, a script could not use a key again that it has emptied, and its undo would lose the key.
+func TestScriptReusesAKeyThatItEmptiedUnlessItsSlotMigrates(t *testing.T) {
 	t.Parallel()
 	cluster := redistest.Cluster(t)
 	client := cluster.Client(t)

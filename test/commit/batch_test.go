@@ -20,13 +20,13 @@ import (
 	"github.com/luatx/luatx/internal/test/rig"
 )
 
-// luatxTx is one transaction without commands, as the script takes it.
+// luatxTx returns one transaction without commands in the form that the script takes.
 func luatxTx(digest, token string, notAfter time.Time) []commit.Commit {
 	return []commit.Commit{{Digest: digest, Token: token, NotAfter: notAfter}}
 }
 
-// testBatch commits a batch in which one transaction fails, one comes twice, one is too late and one is fenced;
-// the others are none the worse.
+// testBatch commits a batch in which one transaction fails, one is a duplicate, one is too late and one is fenced. The
+// others are not affected.
 func testBatch(t *testing.T, client redis.UniversalClient) {
 	ctx, tr := redistest.Soon(t), rig.NewTransactor(t, client)
 	k := func(part string) string { return rig.Key(t, tr, "a", part) }
@@ -59,7 +59,7 @@ func testBatch(t *testing.T, client redis.UniversalClient) {
 		tx('d', func(tx *commit.Commit) { tx.NotAfter = time.Now().Add(-time.Hour) }),
 		tx('e', func(tx *commit.Commit) { tx.Input = entry(commit.AckFused, foreign) }),
 		tx('f', func(tx *commit.Commit) { tx.Input = entry(commit.AckFused, owned) }),
-		tx('g', func(tx *commit.Commit) { // a Lua error, not a command's
+		tx('g', func(tx *commit.Commit) { // a Lua error that no command raises
 			tx.Commands = []commit.Command{rig.Set(k("g"), "v"), {Head: "k00"}}
 		}),
 		tx('h', plain),
@@ -91,7 +91,7 @@ func TestFenceOfABatchSeesEachOfItsEntriesAndNoneOfAnotherConsumer(t *testing.T)
 				in.TakeOver(owner, entries[i])
 			}
 		}
-		for _, chosen := range [][]int{{6, 0, 2}, {1, 2, 3}} { // looked at one by one; together with another's
+		for _, chosen := range [][]int{{6, 0, 2}, {1, 2, 3}} { // checked one by one; together with another's
 			var batch []commit.Commit
 			for _, i := range chosen {
 				batch = append(batch, commit.Commit{
@@ -210,10 +210,10 @@ func TestPlanCountsThatTakeTwoBytesAreRead(t *testing.T) {
 	})
 }
 
-// start is when the tests' clocks begin.
+// start is when the clocks of the tests begin.
 var start = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 
-// atClock returns a server with a clock of its own, and a Transactor on it.
+// atClock returns a server with its own clock, and a Transactor on it.
 func atClock(t testing.TB, now time.Time) (*miniredis.Miniredis, *luatx.Transactor) {
 	t.Helper()
 	server, client := redistest.Mini(t)
@@ -239,18 +239,18 @@ func TestIDIsKnownForOneToTwoRetentionsByTheServersClock(t *testing.T) {
 		{0, "first", luatx.Committed},
 		{23 * time.Hour, "first", luatx.Duplicate},
 		{23 * time.Hour, "late", luatx.Committed},
-		{25 * time.Hour, "second", luatx.Committed}, // turns the generations over
+		{25 * time.Hour, "second", luatx.Committed}, // rotates the generations
 		{25 * time.Hour, "first", luatx.Duplicate},  // older than the retention, still in the older generation
-		{47 * time.Hour, "late", luatx.Duplicate},   // known for at least the retention
-		{50 * time.Hour, "second", luatx.Duplicate}, // turns over again: first and late go
+		{47 * time.Hour, "late", luatx.Duplicate},   // remembered for at least the retention
+		{50 * time.Hour, "second", luatx.Duplicate}, // rotates again, which drops first and late
 		{50 * time.Hour, "late", luatx.Committed},
 		{50 * time.Hour, "second", luatx.Duplicate},
 		{40 * time.Hour, "second", luatx.Duplicate}, // a failover to a slower clock
 		{40 * time.Hour, "third", luatx.Committed},
 		{63 * time.Hour, "third", luatx.Duplicate},
-		{64 * time.Hour, "fourth", luatx.Committed}, // turns over by the slower clock
-		{88 * time.Hour, "third", luatx.Committed},  // known for at most twice the retention, by the slower clock
-		{200 * time.Hour, "third", luatx.Committed}, // nobody came by for long: both generations went
+		{64 * time.Hour, "fourth", luatx.Committed}, // rotates by the slower clock
+		{88 * time.Hour, "third", luatx.Committed},  // remembered for at most twice the retention, by the slower clock
+		{200 * time.Hour, "third", luatx.Committed}, // after a long time without commits, both generations are dropped
 		{200 * time.Hour, "late", luatx.Committed},
 	} {
 		server.SetTime(start.Add(step.at))
@@ -258,7 +258,8 @@ func TestIDIsKnownForOneToTwoRetentionsByTheServersClock(t *testing.T) {
 	}
 }
 
-// A start that moves would postpone the end of the generation, and keep its ids for longer.
+// TestTombstoneDoesNotMoveTheStartOfTheGeneration checks that a tombstone keeps the start. A later start would postpone the
+// rotation and keep the ids longer.
 func TestTombstoneDoesNotMoveTheStartOfTheGeneration(t *testing.T) {
 	t.Parallel()
 	ctx := redistest.Soon(t)
@@ -267,7 +268,7 @@ func TestTombstoneDoesNotMoveTheStartOfTheGeneration(t *testing.T) {
 	redistest.Must(t, assert.ErrOf(tr.Transact(ctx, "a", func(*luatx.Tx) error { return nil }, luatx.WithID("x"))))
 	began := server.HGet(home.Key("inbox:a"), "id")[:13]
 	server.SetTime(start.Add(time.Hour))
-	state, _, _, err := link.Of(tr).Commits.Resolve(ctx, home, "0123456789abcdef", "base5678\x00\x01", start.Add(2*time.Hour))
+	state, _, _, err := link.Of(tr).Commits.Resolve(ctx, home, "0123456789abcdef", nil, "base5678\x00\x01", start.Add(2*time.Hour))
 	redistest.Must(t, err)
 	assert.Equal(t, string(state), "tombstoned", "state")
 	assert.Equal(t, server.HGet(home.Key("inbox:a"), "id")[:13], began, "start of the generation")
@@ -286,13 +287,13 @@ func TestTombstoneIsFoundInEitherGenerationAndALaterOneDoesNotEndIt(t *testing.T
 		token string
 		until time.Time
 	}{{token, until}, {"other678\x00\x01", start.Add(24*time.Hour - 30*time.Second)}} {
-		if state, _, _, err := link.Of(tr).Commits.Resolve(ctx, home, digest, resolved.token, resolved.until); err != nil || state != "tombstoned" {
+		if state, _, _, err := link.Of(tr).Commits.Resolve(ctx, home, digest, nil, resolved.token, resolved.until); err != nil || state != "tombstoned" {
 			t.Fatal(state, err)
 		}
 	}
 	late := luatxTx(digest, token, until)
 	for _, at := range []time.Duration{24*time.Hour - time.Minute, 24*time.Hour + time.Minute, 24*time.Hour + 2*time.Minute} {
-		server.SetTime(start.Add(at)) // the second one turns the generations over
+		server.SetTime(start.Add(at)) // the second commit rotates the generations
 		outcomes, _, err := rig.Commit(ctx, tr, home, late)
 		if err != nil || outcomes[0].State != "expired" {
 			t.Errorf("after %v the tombstoned token: %v, %v", at, outcomes, err)

@@ -25,8 +25,8 @@ func wantFull(t testing.TB, err error, what string) {
 	}
 }
 
-// TestCapacityIsExact holds that however many commit at once, the outbox takes as much as it may and nothing beyond,
-// of events, of bytes and of a lane.
+// TestCapacityIsExact checks that with any number of concurrent commits, the outbox accepts exactly its limits of events,
+// bytes and events of an ordering key.
 func TestCapacityIsExact(t *testing.T) {
 	t.Parallel()
 	for what, change := range map[string]func(*luatx.Config){
@@ -85,9 +85,9 @@ func TestCapacityIsExact(t *testing.T) {
 	}
 }
 
-// If a shard has as many parked events as it may, it refuses new events until an operator has acted. Events that it has already can
-// still be parked. A lane that waits behind a parked event takes no room from other lanes.
-func TestParkedCapacity(t *testing.T) {
+// TestShardAtItsLimitOfParkedEventsRejectsNewOnes also checks that its existing events can still be parked. A lane that waits
+// behind a parked event takes no room from other lanes.
+func TestShardAtItsLimitOfParkedEventsRejectsNewOnes(t *testing.T) {
 	t.Parallel()
 	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
 		tr := rig.NewTransactor(t, client, func(c *luatx.Config) { c.ParkedCapacity, c.LaneCapacity = 2, 3 })
@@ -116,7 +116,7 @@ func TestParkedBytesCloseAShard(t *testing.T) {
 	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
 		tr := rig.NewTransactor(t, client, func(c *luatx.Config) { c.ParkedBytes = 1000 })
 		event := func(id string, size int) luatx.Event {
-			return luatx.Event{ID: id, Body: bodyOf(size - 1)} // and the mark of a given id
+			return luatx.Event{ID: id, Body: bodyOf(size - 1)} // plus the mark of a given id
 		}
 		redistest.Must(t, emitAll(t, tr, "a", event("1", 600), event("2", 600), event("3", 10)))
 		settle(t, tr, "1", "parked")
@@ -158,7 +158,7 @@ func TestTransactionIsRefusedBeforeItsFirstWriteIfTheOutboxIsFull(t *testing.T) 
 	}
 }
 
-// writes returns how many changes a server has counted.
+// writes returns the number of changes that a server has counted.
 func writes(t *testing.T, client *redis.Client) int {
 	t.Helper()
 	text, err := client.InfoMap(redistest.Soon(t), "persistence").Result()

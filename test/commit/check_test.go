@@ -22,9 +22,9 @@ import (
 	"github.com/luatx/luatx/internal/test/rig"
 )
 
-// TestCheck holds what is looked at before the first commit: eviction, which forgets ids, and that a managed
-// service may deny to tell.
-func TestCheck(t *testing.T) {
+// TestCheckWarnsOfEvictionAndSurvivesDenial runs before the first commit: eviction loses ids, and a managed service may deny
+// the query.
+func TestCheckWarnsOfEvictionAndSurvivesDenial(t *testing.T) {
 	t.Parallel()
 	denied, admin := rig.NewUser(t, "+@all", "-info")
 	ctx := redistest.Soon(t)
@@ -33,7 +33,7 @@ func TestCheck(t *testing.T) {
 		client *redis.Client
 		strict bool
 		err    string
-		log    []string // a warning each
+		log    []string // the warnings
 	}{
 		"warns":     {admin, false, "", []string{"evict keys"}},
 		"is strict": {admin, true, "allkeys-lru", nil},
@@ -77,7 +77,8 @@ func TestCheckEndsAfterCommitTimeoutIfTheServerIsDownOrDoesNotReply(t *testing.T
 	}
 }
 
-// busy records what a refusal must leave no trace of, and returns the error of the commit and of a command.
+// busy records commands of which a rejected commit must leave no trace. It returns the errors of the commit and of a
+// command.
 func busy(t testing.TB, tr *luatx.Transactor, k string) (err, command error) {
 	t.Helper()
 	ctx := redistest.Soon(t)
@@ -94,11 +95,11 @@ func busy(t testing.TB, tr *luatx.Transactor, k string) (err, command error) {
 	return err, last.Err()
 }
 
-// refusedWith holds that a commit is refused under the code with a remedy, to its commands too.
+// refusedWith checks that a commit is rejected with the code and a remedy, and that its commands return the same error.
 func refusedWith(t testing.TB, tr *luatx.Transactor, k, code string) {
 	t.Helper()
 	err, command := busy(t, tr, k)
-	for try := 0; try < 10 && errors.Is(err, luatx.ErrOutcomeUnknown); try++ { // the deadline came between request and answer
+	for try := 0; try < 10 && errors.Is(err, luatx.ErrOutcomeUnknown); try++ { // the deadline passed between request and reply
 		err, command = busy(t, tr, k)
 	}
 	var refused *luatx.RefusedError
@@ -162,11 +163,11 @@ func TestCommitOnAServerThatTakesNoWritesLeavesNoTraceAndNamesTheRemedy(t *testi
 	}
 }
 
-// asBefore7 lets a script believe that the server does not answer questions about a user's rights.
+// asBefore7 makes a script believe that the server cannot report the rights of a user.
 const asBefore7 = `local redis = {call = redis.call, pcall = redis.pcall, REDIS_VERSION_NUM = redis.REDIS_VERSION_NUM}
 `
 
-func TestProbeThatTriesTheCommandsTellsSickServersFromWantingRights(t *testing.T) {
+func TestProbeDistinguishesFailingServersFromMissingRights(t *testing.T) {
 	t.Parallel()
 	script := asBefore7 + lua.Script("probe", nil)
 	without := func(command string) func(testing.TB, *redistest.Server, *redis.Client) {
@@ -214,7 +215,7 @@ func loseDisk(dir string) func(testing.TB, *redistest.Server, *redis.Client) {
 	}
 }
 
-// demote makes a replica of the server: of one that is not there, so that its data stays.
+// demote makes the server a replica of a missing master, so that its data stays.
 func demote(t testing.TB, _ *redistest.Server, admin *redis.Client) {
 	t.Helper()
 	redistest.Must(t, admin.Do(t.Context(), "REPLICAOF", "127.0.0.1", "1").Err())
@@ -237,14 +238,12 @@ func TestCommitThatMeetsAReplicaWaitsForAMaster(t *testing.T) {
 	rig.NoError(t, <-done)
 }
 
-// TestUserWithoutARight holds that nothing is written where an ACL denies something that luatx needs, and that the
-// error names the remedy.
-func TestUserWithoutARight(t *testing.T) {
+func TestMissingRightWritesNothingAndNamesTheRemedy(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		rules   []string
-		checked bool // the right is missed by commits after the check
-		command int  // the index of the command that says so; -1: the commit
+		checked bool // the right is missing in commits after the check
+		command int  // the index of the command with the error, or -1 for the commit
 	}{
 		"no EVALSHA":         {[]string{"-evalsha"}, true, -1},
 		"no SCRIPT":          {[]string{"-script"}, false, -1},
@@ -291,7 +290,7 @@ func denied(t *testing.T, err error, command int) {
 	}
 	var refused *luatx.RefusedError
 	if command > 0 && errors.Is(err, &luatx.RefusedError{Code: "NOPERM"}) {
-		return // an inverse, too: the check says so first
+		return // the right of an inverse, which the check reports first
 	}
 	if command >= 0 || !errors.As(err, &refused) || refused.Code != "NOPERM" || !strings.Contains(err.Error(), "docs/acl.md") {
 		t.Errorf("error %v", err)

@@ -107,7 +107,7 @@ func TestCopyCommitsAsTheRefusalOfItsDatabaseSays(t *testing.T) {
 	})
 }
 
-const beyond = 9007199254740993 // 2^53 + 1, which Lua cannot tell from 2^53
+const beyond = 9007199254740993 // 2^53 + 1, which Lua cannot distinguish from 2^53
 
 func TestIntegersBeyond53BitsReturnAsTheyAreAlsoFromKeptReplies(t *testing.T) {
 	t.Parallel()
@@ -137,7 +137,7 @@ func TestIntegersBeyond53BitsReturnAsTheyAreAlsoFromKeptReplies(t *testing.T) {
 	}
 }
 
-func TestGuardTellsIntegersBeyond53BitsApart(t *testing.T) {
+func TestGuardDistinguishesIntegersBeyond53Bits(t *testing.T) {
 	t.Parallel()
 	client := redistest.Shared(t).Client(t)
 	ctx, tr := t.Context(), rig.NewTransactor(t, client, func(c *luatx.Config) { c.ConflictRetries = -1 })

@@ -19,7 +19,7 @@ func fetcher[C redis.Cmder](newCmd func(context.Context, ...any) C) func(context
 
 func text(arg any) string { return fmt.Sprint(arg) }
 
-// fetchers make the commands by which go-redis reads each shape of reply.
+// fetchers create the commands with which go-redis reads each type of reply.
 var fetchers = map[string]func(context.Context, []any) redis.Cmder{
 	"cmd":        fetcher(redis.NewCmd),
 	"int":        fetcher(redis.NewIntCmd),
@@ -60,7 +60,7 @@ var fetchers = map[string]func(context.Context, []any) redis.Cmder{
 	},
 }
 
-// reply is what a command returns, as its Val does.
+// reply returns the results of a command's Val.
 func reply(cmd redis.Cmder) []any {
 	var all []any
 	for _, v := range reflect.ValueOf(cmd).MethodByName("Val").Call(nil) {
@@ -69,7 +69,7 @@ func reply(cmd redis.Cmder) []any {
 	return all
 }
 
-// sameReply compares two replies: set in any order, len by their number, near within 10 seconds, any by being there.
+// sameReply compares two replies: set in any order, len by their length, near within 10 seconds, and any by presence.
 func sameReply(a, b []any, look string) bool {
 	switch look {
 	case "set":
@@ -95,7 +95,7 @@ func sorted(reply any) []string {
 	return all
 }
 
-// integers are the numbers in a reply.
+// integers returns the numbers in a reply.
 func integers(reply any) []int64 {
 	var all []int64
 	for word := range strings.FieldsFuncSeq(render(reply), func(r rune) bool { return r != '-' && (r < '0' || r > '9') }) {
@@ -107,7 +107,7 @@ func integers(reply any) []int64 {
 	return all
 }
 
-// render writes a reply as a text in which neither the data set nor moments and durations show.
+// render formats a reply as text, without the data set's name, times and durations.
 func render(reply any) string {
 	var b strings.Builder
 	write(&b, reflect.ValueOf(reply))

@@ -24,9 +24,9 @@ import (
 	"github.com/luatx/luatx/internal/test/rig"
 )
 
-// TestDifferential runs every allowed command that the server has with random arguments, in a transaction and
-// directly, each on a data set of its own: replies and data must be the same.
-func TestDifferential(t *testing.T) {
+// TestCommandsInATransactionBehaveAsDirectOnes runs every allowed command of the server with random arguments, in a transaction
+// and directly, each on a separate data set. Replies and data must be the same.
+func TestCommandsInATransactionBehaveAsDirectOnes(t *testing.T) {
 	t.Parallel()
 	seed := uint64(time.Now().UnixNano())
 	if text := os.Getenv("LUATX_SEED"); text != "" {
@@ -55,7 +55,7 @@ type differential struct {
 	client  *redis.Client
 	tr      *luatx.Transactor
 	random  *rand.Rand
-	typed   bool // go-redis' commands, not Do
+	typed   bool // with the commands of go-redis instead of Do
 	version string
 	has     map[string]*redis.CommandInfo
 	rows    map[string][]string
@@ -112,7 +112,7 @@ func compareVersions(a, b string) int {
 	return 0
 }
 
-// covered holds that every command of the server was run with success, and that those are not few.
+// covered checks that every command of the server has succeeded, and that there are many.
 func (d *differential) covered(t *testing.T) {
 	want := 110
 	if compareVersions(d.version, "8.0") >= 0 {
@@ -134,18 +134,18 @@ func (d *differential) covered(t *testing.T) {
 	t.Logf("Redis %s: %d commands", d.version, known)
 }
 
-// trial is one list of arguments, run on two data sets.
+// trial is one list of arguments that is run on two data sets.
 type trial struct {
 	id    int
 	name  string
 	fetch string   // how go-redis reads the reply
 	look  string   // how the replies are compared
 	keys  []string // the names of the keys among the words
-	words []string // $name: a key
+	words []string // $name stands for a key
 	tail  bool     // another command follows
 }
 
-// round runs each command with one list of arguments, some trials at a time, and compares the data at the end.
+// round runs each command with one list of arguments, several trials at a time, and compares the data at the end.
 func (d *differential) round(round int) {
 	var trials []trial
 	for _, s := range command.All() {
@@ -173,7 +173,7 @@ func (d *differential) round(round int) {
 	d.compareData(trials)
 }
 
-// draw makes a trial; in round 0 a harmless one.
+// draw returns a random trial. In round 0 it is a simple one.
 func (d *differential) draw(name string, round int) trial {
 	lists := d.rows[name]
 	list := lists[0]
@@ -240,7 +240,7 @@ func (d *differential) setUp(ctx context.Context, name, k string) {
 	}
 }
 
-// args are those of a trial on the data of an aggregate, whose keys it makes.
+// args returns the arguments of a trial on an aggregate, and creates its keys.
 func (d *differential) args(ctx context.Context, c trial, aggregate string) []any {
 	k := func(name string) string { return rig.Key(d.t, d.tr, aggregate, name) }
 	for _, name := range slices.Compact(slices.Sorted(slices.Values(c.keys))) {
@@ -279,7 +279,7 @@ func (d *differential) run(c trial) {
 		return nil
 	})
 	if errors.Is(err, luatx.ErrCommandRefused) {
-		return // a form or a number of arguments that is not sent
+		return // an invalid form or number of arguments, which is not sent
 	}
 	text := ""
 	var failed *luatx.CommandError
@@ -319,11 +319,11 @@ func (d *differential) run(c trial) {
 	}
 }
 
-// compareKeys holds the keys that a transaction declares against those that the server finds.
+// compareKeys compares the keys that a transaction declares with those that the server finds.
 func (d *differential) compareKeys(ctx context.Context, args []any) {
 	want, err := d.client.Do(ctx, append([]any{"COMMAND", "GETKEYS"}, args...)...).StringSlice()
 	if err != nil {
-		return // arguments that are wrong
+		return // invalid arguments
 	}
 	spec, _ := command.Lookup(args)
 	positions, err := spec.Keys(args)
@@ -338,13 +338,13 @@ func (d *differential) compareKeys(ctx context.Context, args []any) {
 	}
 }
 
-// refusedByServer tells a server's error from nil and from a reply that go-redis could not read.
+// refusedByServer reports whether an error is a server's, not nil or a reply that go-redis could not read.
 func refusedByServer(err error) bool {
 	_, answered := errors.AsType[redis.Error](err)
 	return answered && !errors.Is(err, redis.Nil)
 }
 
-// errorText is an error without what differs between a script and a direct call.
+// errorText returns an error without the parts that differ between a script and a direct call.
 func errorText(text string) string {
 	if strings.Contains(strings.ToLower(text), "wrong number of arg") {
 		return "wrong number of arguments"
@@ -354,7 +354,7 @@ func errorText(text string) string {
 	return strings.ReplaceAll(text, "{diff-b-", "{diff-a-")
 }
 
-// compareData compares what the two sides of the trials have left.
+// compareData compares the data that the two sides of the trials leave.
 func (d *differential) compareData(trials []trial) {
 	ctx, prefix := d.t.Context(), d.tr.Config().Namespace
 	state, err := redistest.Dump(ctx, d.client, prefix+":{diff-*")
@@ -392,11 +392,11 @@ func (d *differential) compareData(trials []trial) {
 }
 
 var (
-	serverID    = regexp.MustCompile(`\b1\d{12}-\d+\b`) // that a server made of its clock
+	serverID    = regexp.MustCompile(`\b1\d{12}-\d+\b`) // created by a server from its clock
 	fieldExpiry = regexp.MustCompile(`expires \d+`)
 )
 
-// canonical leaves out of an entry what comes from the clock.
+// canonical removes values from an entry that depend on the clock.
 func canonical(e redistest.Entry) redistest.Entry {
 	for i, line := range e.Value {
 		line = serverID.ReplaceAllString(line, "now")

@@ -21,7 +21,7 @@ import (
 	"github.com/luatx/luatx/message"
 )
 
-// durable returns a Transactor that waits, and its log.
+// durable returns a Transactor that waits for replicas or disks, and its log.
 func durable(t *testing.T, client redis.UniversalClient, d luatx.Durability) (*luatx.Transactor, *rig.Lines) {
 	t.Helper()
 	log := &rig.Lines{}
@@ -35,7 +35,7 @@ func note(ctx context.Context, tr *luatx.Transactor, aggregate string, opts ...l
 	return tr.Transact(ctx, aggregate, rig.Emit, opts...)
 }
 
-func TestResultSaysWhetherReplicasHaveTheCommitAndARepeatedCallAsksAnew(t *testing.T) {
+func TestResultReportsReplicationAndARepeatedCallWaitsAgain(t *testing.T) {
 	t.Parallel()
 	master, replica := redistest.WithReplica(t, redistest.Own())
 	ctx := redistest.Soon(t)
@@ -72,7 +72,7 @@ func TestResultSaysWhetherReplicasHaveTheCommitAndARepeatedCallAsksAnew(t *testi
 	again, err := luatx.New(master.Client(t), tr.Config())
 	redistest.Must(t, err)
 	redistest.Must(t, again.Check(ctx))
-	// WAIT is about the last write of its connection: these begin with connections that have written nothing.
+	// WAIT covers the last write of its connection, so these cases begin with connections that have written nothing.
 	onNewConnections := func() {
 		t.Helper()
 		redistest.Must(t, master.Admin(t).ClientKillByFilter(ctx, "TYPE", "normal", "SKIPME", "yes").Err())
@@ -108,7 +108,7 @@ func TestHurriedCallersCommitWhileOthersWaitForReplicas(t *testing.T) {
 	t.Parallel()
 	master, replica := redistest.WithReplica(t, redistest.Own())
 	ctx := redistest.Soon(t)
-	const timeout, hurried = 8 * time.Second, 6 * time.Second // up to 6.2 a server checks once a second whether a WAIT is over
+	const timeout, hurried = 8 * time.Second, 6 * time.Second // up to Redis 6.2 a server checks once a second whether a WAIT is over
 	client := master.Client(t, func(o *redis.Options) { o.ReadTimeout = 2 * timeout })
 	tr, _ := durable(t, client, luatx.Durability{Replicas: 1, Timeout: timeout})
 	redistest.Must(t, replica.Pause())
@@ -187,7 +187,7 @@ func TestCommitFoundAfterALostReplyIsNotReplicated(t *testing.T) {
 			want := luatx.Result{Outcome: luatx.Replayed}
 			assert.Equal(t, last.Result, want, "the Observer's result")
 			if retries != respproxy.Pass() {
-				return // a call ends with its context, and asks nothing behind it
+				return // a call ends with its context, and sends no WAIT afterwards
 			}
 			lost.Store(false)
 			if got, err := note(redistest.Soon(t), tr, "a"); err != nil || got != want {
@@ -211,7 +211,7 @@ func TestCommitsGoOnAndLogOnceIfTheServerRefusesToWait(t *testing.T) {
 	})
 }
 
-// holdsDurability commits, and fails the test unless the results say that it can be had or not.
+// holdsDurability commits, and fails the test unless Result.Replicated is had.
 func holdsDurability(t *testing.T, client redis.UniversalClient, d luatx.Durability, had bool) {
 	t.Helper()
 	tr, log := durable(t, client, d)

@@ -119,7 +119,7 @@ func TestPublishDerivesTheSameIDForTheSameMessage(t *testing.T) {
 	_, client := redistest.Mini(t)
 	ids := map[string]int{}
 	for _, id := range []string{"1", "1", "2"} {
-		tr := rig.NewTransactor(t, client) // of another namespace: the id is new
+		tr := rig.NewTransactor(t, client) // of another namespace, where the id is new
 		jobs := rig.Key(t, tr, "a", "jobs")
 		_, err := tr.Transact(redistest.Soon(t), "a", func(tx *luatx.Tx) error {
 			return errors.Join(tx.Publish(jobs, message.New(nil, nil, nil)), tx.Publish(jobs, message.New(nil, nil, nil)))

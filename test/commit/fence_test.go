@@ -22,7 +22,7 @@ import (
 	"github.com/luatx/luatx/message"
 )
 
-// fenced commits entries of an input for a consumer, in one script. The entry is the id of its message.
+// fenced commits entries of an input for a consumer in one script. The entry is the id of its message.
 func fenced(t *testing.T, tr *luatx.Transactor, in rig.Input, consumer string, entries ...string) []commit.Outcome {
 	t.Helper()
 	var batch []commit.Commit
@@ -165,7 +165,7 @@ func TestTakeoversAtMaxmemoryAreNoted(t *testing.T) {
 	}
 }
 
-// takePartition reads a stream as the holder of a partition's lease, of which it has the keys.
+// takePartition reads a stream as the holder of a partition's lease, whose keys it has.
 func takePartition(
 	t *testing.T, client redis.UniversalClient, tr *luatx.Transactor, in rig.Input, consumer string, takeOver, attempts int,
 ) {
@@ -175,9 +175,9 @@ func takePartition(
 	redistest.Must(t, script.Run(t.Context(), client, keys, consumer, "g", 1, attempts, takeOver).Err())
 }
 
-// TestFenceAnswersAsXPENDINGDoes takes random steps of several consumers. Each commit must answer what the pending entries
-// list says right before it, whatever scripts of luatx have done to the entries.
-func TestFenceAnswersAsXPENDINGDoes(t *testing.T) {
+// TestFenceAgreesWithXPENDING takes random steps of several consumers. Each commit must agree with the list of pending entries
+// right before it, whatever scripts of luatx have done to the entries.
+func TestFenceAgreesWithXPENDING(t *testing.T) {
 	t.Parallel()
 	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
 		tr, seed := rig.NewTransactor(t, client), rand.Uint64()
@@ -205,9 +205,9 @@ type fenceModel struct {
 	rng    *rand.Rand
 
 	entries   []string
-	held      map[string][]string // by consumer: entries that were ever its own
+	held      map[string][]string // by consumer: entries that it ever had
 	committed map[string]bool
-	dropped   map[string]string // entries that were gone from the stream when this consumer, their owner, looked
+	dropped   map[string]string // entries that were gone from the stream when this consumer, their owner, checked
 	seen      map[commit.State]int
 	log       []string
 }
@@ -220,7 +220,7 @@ func (m *fenceModel) step() {
 		m.note(consumer, "reads")
 	case n < 12:
 		m.commit(consumer)
-		return // the acknowledgement is no drop
+		return // the acknowledgement does not drop the entry
 	case n < 19 && len(m.entries) > 0:
 		m.disturb(consumer)
 	default:
@@ -259,7 +259,7 @@ func (m *fenceModel) owners() map[string]string {
 	return owners
 }
 
-// disturb does something to entries as a consumer, by the scripts of luatx.
+// disturb changes entries as a consumer, with the scripts of luatx.
 func (m *fenceModel) disturb(consumer string) {
 	ctx, member, ids := m.t.Context(), m.in.Member(consumer), m.some(m.entries, 3)
 	var err error
@@ -290,7 +290,7 @@ func (m *fenceModel) disturb(consumer string) {
 	m.drops(consumer, before, buried)
 }
 
-// drops notes the entries that a consumer had and has no more, because they are gone from the stream.
+// drops records the entries that a consumer lost because they are gone from the stream.
 func (m *fenceModel) drops(consumer string, before map[string]string, buried bool) {
 	after := m.owners()
 	for id, owner := range before {
@@ -300,7 +300,7 @@ func (m *fenceModel) drops(consumer string, before map[string]string, buried boo
 	}
 }
 
-// partition makes a consumer the owner of all entries, as a member does that takes a partition.
+// partition makes a consumer the owner of all entries, like a member that takes a partition.
 func (m *fenceModel) partition(consumer string) {
 	ctx, before := m.t.Context(), m.owners()
 	m.note(consumer, "takes the partition")
@@ -326,7 +326,7 @@ func (m *fenceModel) commit(consumer string) {
 		case owners[id] == consumer:
 			want = commit.Committed
 		case m.dropped[id] == consumer:
-			want = got.State // nobody else has the entry, so that both are right
+			want = got.State // no other consumer has the entry, so both results are correct
 		}
 		if got.State != want {
 			m.t.Errorf("%s commits %s, which is pending for %q: %s, want %s", consumer, id, owners[id], got.State, want)

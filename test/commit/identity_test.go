@@ -44,7 +44,7 @@ func forEach(n int, do func(int)) {
 	wg.Wait()
 }
 
-// ways are the ways in which a caller gives a transaction an id.
+// ways lists the ways to give a transaction an id.
 var ways = map[string]func(ctx context.Context, tr *luatx.Transactor, aggregate string, fn func(*luatx.Tx) error) (luatx.Result, error){
 	"WithID": func(ctx context.Context, tr *luatx.Transactor, aggregate string, fn func(*luatx.Tx) error) (luatx.Result, error) {
 		return tr.Transact(ctx, aggregate, fn, luatx.WithID("payment-1"))
@@ -205,8 +205,8 @@ func TestDerivedEventIDsDifferBetweenAggregates(t *testing.T) {
 	})
 }
 
-// TestTransferAcrossSlotsLosesNoDeposit does what docs/recipes.md does under "Money to an account of another slot": the
-// id of the transfer is that of the withdrawal and of the deposit.
+// TestTransferAcrossSlotsLosesNoDeposit follows docs/recipes.md, "Money to an account of another slot". The id of the
+// transfer is the id of the withdrawal and of the deposit.
 func TestTransferAcrossSlotsLosesNoDeposit(t *testing.T) {
 	t.Parallel()
 	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
@@ -231,7 +231,7 @@ func TestTransferAcrossSlotsLosesNoDeposit(t *testing.T) {
 			}{
 				{from[i], -30, luatx.Committed},
 				{to[i], 30, luatx.Committed},
-				{to[i], 30, luatx.Duplicate}, // the event comes twice
+				{to[i], 30, luatx.Duplicate}, // the event is delivered twice
 			} {
 				if outcome, err := move(step.account, id, step.amount); err != nil || outcome != step.want {
 					t.Errorf("%s at %s: %v, %v; want %v", id, step.account, outcome, err, step.want)
@@ -250,7 +250,7 @@ func TestTransferAcrossSlotsLosesNoDeposit(t *testing.T) {
 	})
 }
 
-// TestResolveDoesNotMistakeTheIDOfAnotherAggregate loses a commit on its way while another aggregate of the slot has
+// TestResolveDoesNotMistakeTheIDOfAnotherAggregate drops the request of a commit after another aggregate of the slot has
 // committed the same id.
 func TestResolveDoesNotMistakeTheIDOfAnotherAggregate(t *testing.T) {
 	t.Parallel()
@@ -345,8 +345,8 @@ func TestPartitionsShareTheSlotsEvenlyAndKeepTheirTags(t *testing.T) {
 	assert.Equal(t, len(luatx.OwnTags().Slots()), slot.Count, "slots of own tags")
 }
 
-// FuzzKey holds that whatever an aggregate is called, its keys have one tag and share its slot, that two aggregates never
-// share a key, and that what a key was made of can be read from it.
+// FuzzKey checks that for any aggregate name, its keys have one tag and share its slot, two aggregates never share a key,
+// and a key can be parsed into its parts.
 func FuzzKey(f *testing.F) {
 	f.Add("order-17", "order-18", "lines")
 	f.Add("{", "}", "{}")
@@ -380,5 +380,5 @@ func FuzzKey(f *testing.F) {
 	})
 }
 
-// isID reports whether the keyspace takes a text as an id or a part.
+// isID reports whether the keyspace accepts a text as an id or a part.
 func isID(s string) bool { return s != "" && len(s) <= 256 && utf8.ValidString(s) }

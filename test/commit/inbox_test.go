@@ -48,7 +48,7 @@ func TestKnownIDIsADuplicateWhateverElseIsWrongWithTheTransaction(t *testing.T) 
 				setMeta(t, client, tr, "inbox:a", msOf(time.Now()), 1)
 			}
 			tombstoned := "tomb5678\x00\x01"
-			if _, _, _, err := link.Of(tr).Commits.Resolve(ctx, home, "another digest 0", tombstoned, time.Now().Add(time.Hour)); err != nil {
+			if _, _, _, err := link.Of(tr).Commits.Resolve(ctx, home, "another digest 0", nil, tombstoned, time.Now().Add(time.Hour)); err != nil {
 				t.Fatal(err)
 			}
 			for state, change := range map[commit.State]func(*commit.Commit){
@@ -105,7 +105,7 @@ func TestDamagedMetaOfTheInboxForgetsNoID(t *testing.T) {
 				}
 				damage(tr)
 			}
-			if state, _, _, err := link.Of(tr).Commits.Resolve(ctx, home, knownDigest, "", time.Time{}); err != nil || state != commit.Duplicate {
+			if state, _, _, err := link.Of(tr).Commits.Resolve(ctx, home, knownDigest, nil, "", time.Time{}); err != nil || state != commit.Duplicate {
 				t.Errorf("%s: resolve returned %s, %v", name, state, err)
 			}
 		}

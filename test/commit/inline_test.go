@@ -20,7 +20,7 @@ import (
 	"github.com/luatx/luatx/internal/test/rig"
 )
 
-// ledger is an inline relay that counts the slots it lends, those that come back, and the events that come with them.
+// ledger is an inline relay that counts its reserved slots, the released ones, and their events.
 type ledger struct {
 	mu                     sync.Mutex
 	lent, returned, events int
@@ -69,10 +69,10 @@ func TestEveryOutcomeReturnsTheReservedInlineSlot(t *testing.T) {
 	cut := first(respproxy.CutReply())
 	for name, c := range map[string]struct {
 		run    func(ctx context.Context, tr *luatx.Transactor, aggregate string) error
-		server func() respproxy.Action // what happens to each script on its way; nil: it passes
+		server func() respproxy.Action // action on each script; nil to let it pass
 		fails  bool
-		slots  int // that are lent
-		events int // that are handed over
+		slots  int // number of reserved slots
+		events int // number of events handed over
 	}{
 		"committed":                   {run: transact(emit), slots: 1, events: 1},
 		"committed without events":    {run: transact(call("quiet")), slots: 1},
@@ -160,7 +160,7 @@ func duplicated(what func(*luatx.Tx) error) func(context.Context, *luatx.Transac
 	}
 }
 
-// conflicting changes a key that the transaction has read, in each of its runs.
+// conflicting changes a key that the transaction has read, in each run of its function.
 func conflicting(what func(*luatx.Tx) error) func(context.Context, *luatx.Transactor, string) error {
 	return func(ctx context.Context, tr *luatx.Transactor, aggregate string) error {
 		return assert.ErrOf(tr.Transact(ctx, aggregate, func(tx *luatx.Tx) error {
@@ -171,7 +171,7 @@ func conflicting(what func(*luatx.Tx) error) func(context.Context, *luatx.Transa
 			if err := tx.Read().Get(ctx, k).Err(); err != nil && !errors.Is(err, redis.Nil) {
 				return err
 			}
-			_, err = tr.Transact(ctx, aggregate, func(other *luatx.Tx) error { // without an event: no slot
+			_, err = tr.Transact(ctx, aggregate, func(other *luatx.Tx) error { // without an event, so it takes no slot
 				return luatx.Queued(other.Pipeline().Incr(ctx, k))
 			})
 			return errors.Join(err, what(tx))
@@ -179,7 +179,7 @@ func conflicting(what func(*luatx.Tx) error) func(context.Context, *luatx.Transa
 	}
 }
 
-// eventTwice emits an event, and then another one under the same id.
+// eventTwice emits two events with the same id.
 func eventTwice(ctx context.Context, tr *luatx.Transactor, aggregate string) error {
 	var errs []error
 	for _, body := range []string{`{"n":1}`, `{"n":2}`} {
@@ -189,7 +189,7 @@ func eventTwice(ctx context.Context, tr *luatx.Transactor, aggregate string) err
 	return errs[1]
 }
 
-// mixedBatch commits an id, the id once more, a transaction that is aborted, and one without an event of its own.
+// mixedBatch commits an id, its duplicate, an aborted transaction, and one without an event of its own.
 func mixedBatch(emit, abort func(*luatx.Tx) error) func(context.Context, *luatx.Transactor, string) error {
 	return func(ctx context.Context, tr *luatx.Transactor, aggregate string) error {
 		tr.TransactBatch(ctx, []luatx.BatchItem{

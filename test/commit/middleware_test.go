@@ -126,7 +126,7 @@ func TestFailureLeavesNoTraceAndTheEntryPending(t *testing.T) {
 	})
 }
 
-func TestConsumerThatLostItsEntryChangesNothingAndNeitherAcksNorNacks(t *testing.T) {
+func TestConsumerThatLostItsEntryNeitherChangesNorSettlesAnything(t *testing.T) {
 	t.Parallel()
 	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
 		ctx, tr := redistest.Soon(t), rig.NewTransactor(t, client)
@@ -149,7 +149,8 @@ func TestConsumerThatLostItsEntryChangesNothingAndNeitherAcksNorNacks(t *testing
 	})
 }
 
-// TestFusedAckOnlyUnderAckOnSuccess: under the other strategies the handler, or a later stage, decides about the ack.
+// TestFusedAckOnlyUnderAckOnSuccess checks that under the other strategies the handler, or a later stage, decides about the
+// ack.
 func TestFusedAckOnlyUnderAckOnSuccess(t *testing.T) {
 	t.Parallel()
 	_, client := redistest.Mini(t)
@@ -261,8 +262,8 @@ func TestGatheredMessagesCommitInTheOrderOfTheirEntriesAndShareOneLook(t *testin
 	}
 }
 
-// TestScopes holds that a message counts once for each handler, and once for each service.
-func TestScopes(t *testing.T) {
+// TestMessageIsAppliedOncePerScope has a scope for each handler and one for each service.
+func TestMessageIsAppliedOncePerScope(t *testing.T) {
 	t.Parallel()
 	_, client := redistest.Mini(t)
 	ctx := redistest.Soon(t)
@@ -285,7 +286,7 @@ func TestScopes(t *testing.T) {
 		apply(c.namespace, c.handler)
 		assert.Equal(t, client.Get(ctx, "{a}:"+n).Val(), c.total, "step %d (%s/%s): applied", i, c.namespace, c.handler)
 	}
-	// The parts of an id are told apart by their lengths.
+	// Ids whose parts differ only in their boundaries are different.
 	tr := rig.NewTransactor(t, client)
 	for _, id := range []luatx.MessageID{
 		{Scope: "s", Source: "a", ID: "bc"}, {Scope: "s", Source: "ab", ID: "c"}, {Scope: "sa", Source: "b", ID: "c"},
@@ -320,9 +321,8 @@ func TestOutputsDoNotCarryTheFinishedTransaction(t *testing.T) {
 	}
 }
 
-// TestStacksRefuseWrongOrder holds that a stack that would not do what it promises fails at the first message, in a router, which
-// checks the order before it runs anything, and in a chain made by hand.
-func TestStacksRefuseWrongOrder(t *testing.T) {
+// TestStackInWrongOrderFailsBeforeTheHandler runs both in a router and in a chain made by hand.
+func TestStackInWrongOrderFailsBeforeTheHandler(t *testing.T) {
 	t.Parallel()
 	_, client := redistest.Mini(t)
 	ctx, tr := redistest.Soon(t), rig.NewTransactor(t, client)
@@ -331,7 +331,7 @@ func TestStacksRefuseWrongOrder(t *testing.T) {
 	events, added := outbox.Middleware(outbox.Config{}), pipeline.Outbox(pipeline.OutboxConfig{Stream: "{a}:out"})
 	for name, c := range map[string]struct {
 		stack []message.Middleware
-		says  string // empty: it works
+		says  string // empty if it works
 	}{
 		"scripted":                    {[]message.Middleware{tx, dedup, events}, ""},
 		"pipelined":                   {[]message.Middleware{setnx, multi, added}, ""},

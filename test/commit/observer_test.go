@@ -20,7 +20,7 @@ import (
 	"github.com/luatx/luatx/stack"
 )
 
-// observed keeps what an Observer was told.
+// observed records the notifications of an Observer.
 type observed struct {
 	mu  sync.Mutex
 	all []luatx.Commit
@@ -47,7 +47,7 @@ func (o *observed) one(t *testing.T) luatx.Commit {
 	return c
 }
 
-func TestObserver(t *testing.T) {
+func TestObserverReceivesCommits(t *testing.T) {
 	t.Parallel()
 	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
 		seen := &observed{}
@@ -73,7 +73,7 @@ func TestObserver(t *testing.T) {
 		assert.Equal(t, seen.one(t).Outcome(), "duplicate", "the outcome")
 		_, err = tr.Transact(ctx, "a", func(tx *luatx.Tx) error {
 			k, _ := tx.Key("k")
-			tx.Pipeline().HSet(ctx, k, "f", "v") // it is a string
+			tx.Pipeline().HSet(ctx, k, "f", "v") // the key holds a string
 			return nil
 		})
 		if c := seen.one(t); err == nil || !errors.Is(c.Err, err) || c.Outcome() != "failed" || c.Result != (luatx.Result{}) {
@@ -94,7 +94,7 @@ func TestObserver(t *testing.T) {
 	})
 }
 
-func TestObserverIsToldOfEachTransactionOfABatchAndItsSize(t *testing.T) {
+func TestObserverReceivesEachTransactionOfABatchAndItsSize(t *testing.T) {
 	t.Parallel()
 	seen := &observed{}
 	tr := rig.NewTransactor(t, redistest.Shared(t).Client(t), func(c *luatx.Config) { c.Observer = seen.observer() })

@@ -50,7 +50,7 @@ func shardOf(tr *luatx.Transactor) shard.Shard {
 	return link.Of(tr).Scripts.Shard(slot.OfTag(tag))
 }
 
-// settle settles an event of aggregate a's shard.
+// settle settles an event in the shard of aggregate a.
 func settle(t testing.TB, tr *luatx.Transactor, id, what string) {
 	t.Helper()
 	settled, err := link.Of(tr).Scripts.Settle(redistest.Soon(t), shardOf(tr), shard.Settling{Attempts: 9, Retention: time.Hour},
@@ -60,12 +60,12 @@ func settle(t testing.TB, tr *luatx.Transactor, id, what string) {
 	}
 }
 
-// bodyOf returns a body of so many bytes, 8 at least.
+// bodyOf returns a body with the given size, at least 8 bytes.
 func bodyOf(size int) []byte {
 	return fmt.Appendf(nil, `{"a":"%s"}`, strings.Repeat("x", size-len(`{"a":""}`)))
 }
 
-func TestInvalidEventsAreRefused(t *testing.T) {
+func TestInvalidEventsAreRejected(t *testing.T) {
 	t.Parallel()
 	_, client := redistest.Mini(t)
 	tr := rig.NewTransactor(t, client, func(c *luatx.Config) { c.OutboxBytes = 100 })
@@ -91,7 +91,7 @@ func TestInvalidEventsAreRefused(t *testing.T) {
 		assert.ErrorContains(t, assert.ErrOf(tr.Enqueue(redistest.Soon(t), "a", event)), want, "enqueued")
 	}
 	assert.ErrorContains(t, assert.ErrOf(tr.Enqueue(redistest.Soon(t), "a", luatx.Event{Body: []byte("{}")})), "no id", "enqueued without an id")
-	most := luatx.Event{ID: "id", Body: bodyOf(100)} // with the mark of a given id 101 bytes
+	most := luatx.Event{ID: "id", Body: bodyOf(100)} // 101 bytes with the mark of a given id
 	assert.ErrorContains(t, emitAll(t, tr, "a", most), "101 bytes", "emitted")
 	assert.ErrorContains(t, assert.ErrOf(tr.Enqueue(redistest.Soon(t), "a", most)), "101 bytes", "enqueued")
 	for name, event := range map[string]luatx.Event{
@@ -100,11 +100,11 @@ func TestInvalidEventsAreRefused(t *testing.T) {
 		"last time":   {Body: []byte("{}"), At: time.Date(9999, 12, 31, 23, 59, 59, 0, time.UTC)},
 		"most bytes":  {Body: bodyOf(100)},
 	} {
-		redistest.Must(t, emitAll(t, tr, "b"+name, event)) // an outbox of its own each: none has room for two
+		redistest.Must(t, emitAll(t, tr, "b"+name, event)) // each has an outbox of its own, without room for two events
 	}
 }
 
-// due are the ids that a claim takes, and what it says of when the next is due.
+// due returns the ids that a claim leases, and when the next event is due.
 func due(t testing.TB, tr *luatx.Transactor) (ids []string, next time.Duration) {
 	t.Helper()
 	claim, err := link.Of(tr).Scripts.Claim(redistest.Soon(t), shardOf(tr), shard.Claiming{Limit: 100, Lease: time.Hour, Attempts: 10})
@@ -115,7 +115,7 @@ func due(t testing.TB, tr *luatx.Transactor) (ids []string, next time.Duration) 
 	return ids, claim.Next
 }
 
-// without drops a key of the shard from a state.
+// without returns the shard's data except for one key.
 func without(t testing.TB, client redis.UniversalClient, tr *luatx.Transactor, name string) redistest.State {
 	t.Helper()
 	state := rig.Dump(t, client, tr)
@@ -233,7 +233,7 @@ func TestOnlyTheFirstNewEventOfAnEmptyShardWakes(t *testing.T) {
 			t.Errorf("in a batch: %v", got)
 		}
 
-		// Events stay in the outbox from here on, so a commit wakes relays only if the last claim has left none that is due.
+		// Events stay in the outbox from here on, so a commit wakes relays only if the last claim left no due events.
 		scripts := link.Of(tr).Scripts
 		claim := func(limit int) {
 			t.Helper()

@@ -22,7 +22,7 @@ import (
 	"github.com/luatx/luatx/outbox"
 )
 
-// transfer moves money between two hashes, and says so.
+// transfer moves money between two hashes and emits an event.
 var transfer = luatx.Procedure{
 	Name: "transfer",
 	Keys: []string{"from", "to"},
@@ -41,7 +41,7 @@ func withProcedures(procedures ...luatx.Procedure) func(*luatx.Config) {
 	return func(c *luatx.Config) { c.Procedures = procedures }
 }
 
-func TestProcedure(t *testing.T) {
+func TestProcedureRunsInsideTheCommit(t *testing.T) {
 	t.Parallel()
 	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
 		ctx, tr := redistest.Soon(t), rig.NewTransactor(t, client, withProcedures(transfer))
@@ -108,7 +108,7 @@ emit{type = 'attribute', source = '/s', id = 'attribute'}`}))
 	})
 }
 
-// eventsOf lists the events of aggregate a's shard.
+// eventsOf lists the events of the shard of aggregate a.
 func eventsOf(t testing.TB, client redis.UniversalClient, tr *luatx.Transactor) (ids, bodies []string) {
 	t.Helper()
 	for id, body := range client.HGetAll(t.Context(), shardKey(tr, "a", "entries")).Val() {
@@ -117,9 +117,8 @@ func eventsOf(t testing.TB, client redis.UniversalClient, tr *luatx.Transactor) 
 	return ids, bodies
 }
 
-// TestProceduresAreHeldToTheirRules runs procedures that break one rule each: nothing of them stays, and the error
-// says which.
-func TestProceduresAreHeldToTheirRules(t *testing.T) {
+// TestProcedureThatViolatesARuleChangesNothing runs procedures that violate one rule each. The error names the rule.
+func TestProcedureThatViolatesARuleChangesNothing(t *testing.T) {
 	t.Parallel()
 	const write = "redis.call('SET', k, 'written') "
 	for _, c := range []struct{ name, source, want string }{
@@ -173,7 +172,8 @@ func TestProceduresAreHeldToTheirRules(t *testing.T) {
 	}
 }
 
-// Each call of a procedure has the whole budget, and the budget includes calls that fail.
+// TestProcedureMayMakeAsManyCallsAsConfigured checks that each call of a procedure has the whole budget, which includes
+// failing calls.
 func TestProcedureMayMakeAsManyCallsAsConfigured(t *testing.T) {
 	t.Parallel()
 	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
@@ -233,7 +233,7 @@ for i = 1, n do emit('body ' .. i, k .. i) end`}
 	}
 }
 
-func TestWrongProcedures(t *testing.T) {
+func TestInvalidProceduresAreRejected(t *testing.T) {
 	t.Parallel()
 	client := redistest.Shared(t).Client(t)
 	ctx := redistest.Soon(t)
@@ -279,9 +279,8 @@ func TestWrongProcedures(t *testing.T) {
 	assert.ErrorContains(t, err, "procedure broken:", "a source that does not compile")
 }
 
-// TestScriptSHA holds that the text of a Transactor's script is constant, depends on its configuration alone, and is
-// what the server has.
-func TestScriptSHA(t *testing.T) {
+// TestScriptTextIsConstantPerConfiguration also checks that it is the text that the server has.
+func TestScriptTextIsConstantPerConfiguration(t *testing.T) {
 	t.Parallel()
 	server := redistest.Shared(t)
 	client := server.Client(t)
@@ -347,7 +346,7 @@ const (
 	bankTransfers = 20_000
 )
 
-// way is a way of moving money; it counts the runs of its function.
+// way moves money, and counts the runs of its function.
 type way func(ctx context.Context, tr *luatx.Transactor, from, to string, amount int64, runs *atomic.Int64) error
 
 var errFunds = errors.New("insufficient funds")

@@ -22,7 +22,7 @@ import (
 	"github.com/luatx/luatx/internal/test/rig"
 )
 
-// crowd is callers who commit at the same time: each takes his turns on the aggregates, and adds one to a counter.
+// crowd is a number of concurrent callers. In each turn, a caller adds one to a counter of an aggregate.
 type crowd struct {
 	tr         *luatx.Transactor
 	callers    int
@@ -37,7 +37,7 @@ func (c *crowd) aggregate(caller, turn int) string {
 	return fmt.Sprint("a", (caller+turn)%c.aggregates)
 }
 
-// add commits one turn under an id of its own.
+// add commits one turn with an id of its own.
 func (c *crowd) add(ctx context.Context, caller, turn int) (luatx.Result, error) {
 	aggregate := c.aggregate(caller, turn)
 	var count *redis.IntCmd
@@ -60,7 +60,7 @@ func (c *crowd) add(ctx context.Context, caller, turn int) (luatx.Result, error)
 	return result, err
 }
 
-// run fails the test unless every turn of every caller is told to be in, and is in once.
+// run fails the test unless every turn of every caller is acknowledged, and applied once.
 func (c *crowd) run(t *testing.T, client redis.UniversalClient) {
 	t.Helper()
 	ctx := redistest.Soon(t)
@@ -79,7 +79,7 @@ func (c *crowd) run(t *testing.T, client redis.UniversalClient) {
 	c.counted(t, client)
 }
 
-// counted fails the test unless every turn is in once.
+// counted fails the test unless every turn is applied once.
 func (c *crowd) counted(t *testing.T, client redis.UniversalClient) {
 	t.Helper()
 	want := map[string]int{}
@@ -130,9 +130,8 @@ func TestCrowdCommitsOnAServerThatKeepsForgettingItsScripts(t *testing.T) {
 	flush.Wait()
 }
 
-// TestNeighbourWithoutRights holds that a transaction for which the server refuses the whole script harms nobody
-// who shared it.
-func TestNeighbourWithoutRights(t *testing.T) {
+// TestRejectedScriptDoesNotHarmOtherTransactionsInIt has a transaction for which the server rejects the whole script.
+func TestRejectedScriptDoesNotHarmOtherTransactionsInIt(t *testing.T) {
 	t.Parallel()
 	server := redistest.Single(t, redistest.Own())
 	admin := server.Admin(t)
@@ -170,7 +169,7 @@ func TestNeighbourWithoutRights(t *testing.T) {
 	}
 }
 
-func TestCallersWhoLeaveASharedFlightHearSoAndTheOthersWaitOn(t *testing.T) {
+func TestCallersWhoLeaveASharedFlightGetAnErrorAndOthersWait(t *testing.T) {
 	t.Parallel()
 	proxy, client, direct := rig.Proxied(t)
 	c := crowd{tr: rig.NewTransactor(t, client), callers: 40, turns: 1, aggregates: 1, replies: map[string]map[int64]bool{}}
@@ -196,7 +195,7 @@ func TestCallersWhoLeaveASharedFlightHearSoAndTheOthersWaitOn(t *testing.T) {
 	remove()
 	hold.Release()
 	callers.Wait()
-	for caller := 1; caller < c.callers; caller += 2 { // they ask again
+	for caller := 1; caller < c.callers; caller += 2 { // they retry
 		rig.NoError(t, assert.ErrOf(c.add(ctx, caller, 0)))
 	}
 	c.counted(t, direct)
@@ -239,9 +238,8 @@ func TestMessagesOfOneScriptAreNackedOnlyIfNoCopyCanCommit(t *testing.T) {
 	assert.Equal(t, direct.Get(ctx, n).Val(), strconv.Itoa(messages), "effects after the redelivery")
 }
 
-// TestMigratingNeighbour holds that callers on a slot that migrates hold nobody else on their node up, and commit
-// when it has moved.
-func TestMigratingNeighbour(t *testing.T) {
+// TestMigratingSlotDoesNotDelayOthersOnItsNode also checks that its callers commit when it has moved.
+func TestMigratingSlotDoesNotDelayOthersOnItsNode(t *testing.T) {
 	t.Parallel()
 	cluster := redistest.Cluster(t)
 	client := cluster.Client(t)

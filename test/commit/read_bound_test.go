@@ -19,8 +19,8 @@ import (
 	"github.com/luatx/luatx/internal/test/rig"
 )
 
-// fill puts n elements into a hash, a set, a list, a sorted set and a stream, and 10 bytes for each into a string. It
-// returns their keys.
+// fill writes n elements to a hash, a set, a list, a sorted set and a stream, and 10 bytes for each to a string. It returns
+// their keys.
 func fill(ctx context.Context, t testing.TB, client redis.UniversalClient, tr *luatx.Transactor, n int) map[string]string {
 	t.Helper()
 	keys := make(map[string]string)
@@ -41,7 +41,7 @@ func fill(ctx context.Context, t testing.TB, client redis.UniversalClient, tr *l
 	return keys
 }
 
-// wholeReads are the commands that read the whole of fill's keys, by name.
+// wholeReads returns the commands that read the whole keys of fill, by name.
 func wholeReads(ctx context.Context, k map[string]string) map[string]func(redis.Cmdable) redis.Cmder {
 	return map[string]func(redis.Cmdable) redis.Cmder{
 		"HGETALL":  func(c redis.Cmdable) redis.Cmder { return c.HGetAll(ctx, k["hash"]) },
@@ -104,12 +104,12 @@ func TestGuardedReadOfExactlyGuardBytesIsAccepted(t *testing.T) {
 	t.Parallel()
 	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
 		ctx := redistest.Soon(t)
-		const element = 64 // what an element weighs beside its bytes
+		const element = 64 // the size of an element in addition to its bytes
 		tr := rig.NewTransactor(t, client, func(c *luatx.Config) { c.GuardBytes = 10 * element })
 		text, list := rig.Key(t, tr, "a", "text"), rig.Key(t, tr, "a", "list")
 		for more, want := range []error{nil, luatx.ErrTooLarge} {
 			redistest.Must(t, client.Set(ctx, text, strings.Repeat("x", 9*element+more), 0).Err(),
-				client.Del(ctx, list).Err(), client.RPush(ctx, list, make([]any, 9+more)...).Err()) // the list itself is an element, too
+				client.Del(ctx, list).Err(), client.RPush(ctx, list, make([]any, 9+more)...).Err()) // the list itself counts as an element, too
 			for name, read := range map[string]func(redis.Cmdable) redis.Cmder{
 				"GET":    func(c redis.Cmdable) redis.Cmder { return c.Get(ctx, text) },
 				"LRANGE": func(c redis.Cmdable) redis.Cmder { return c.LRange(ctx, list, 0, -1) },
@@ -145,7 +145,7 @@ func TestGuardBytesBoundsAllReadsOfATransaction(t *testing.T) {
 	})
 }
 
-// meeting is a hook that holds the replies of two scripts back until both have come.
+// meeting is a hook that holds back the replies of two scripts until both have arrived.
 type meeting struct {
 	came atomic.Int32
 	both sync.WaitGroup
@@ -181,7 +181,7 @@ func TestReadsOfTwoGoroutinesTogetherBeyondGuardBytesReturnErrTooLarge(t *testin
 		})
 		return err
 	}
-	_, err := tr.Transact(ctx, "a", func(tx *luatx.Tx) error { return read(tx, 0) }) // the server has the script now
+	_, err := tr.Transact(ctx, "a", func(tx *luatx.Tx) error { return read(tx, 0) }) // loads the script
 	redistest.Must(t, err)
 	m := &meeting{}
 	m.both.Add(2)
@@ -241,7 +241,7 @@ func TestGuardedReadOfKnownSizeIsRefusedBeforeItRuns(t *testing.T) {
 	}
 }
 
-// cpuTime returns the CPU time that a server has used, in seconds.
+// cpuTime returns the CPU time of a server in seconds.
 func cpuTime(ctx context.Context, t testing.TB, client *redis.Client) float64 {
 	t.Helper()
 	info, err := client.Info(ctx, "cpu").Result()
@@ -258,7 +258,7 @@ func cpuTime(ctx context.Context, t testing.TB, client *redis.Client) float64 {
 func TestGuardedReadOfALargeHashCostsAFewTimesTheRead(t *testing.T) {
 	t.Parallel()
 	client := redistest.Single(t, redistest.Own()).Client(t)
-	ctx := t.Context() // on a busy machine this takes long
+	ctx := t.Context() // without a deadline, because this is slow on a busy machine
 	tr := rig.NewTransactor(t, client, func(c *luatx.Config) { c.GuardBytes = 1 << 30 })
 	hash := rig.Key(t, tr, "a", "hash")
 	const loop = "for i = 1, 10000 do redis.call('HSET', KEYS[1], ARGV[1] .. ':' .. i, 'value:' .. i) end"
@@ -281,11 +281,11 @@ func TestGuardedReadOfALargeHashCostsAFewTimesTheRead(t *testing.T) {
 	read := cheapest(func() error {
 		return client.Eval(ctx, "return redis.call('HGETALL', KEYS[1])", []string{hash}).Err()
 	})
-	guarded := cheapest(func() error { // the read, and its second run in the commit
+	guarded := cheapest(func() error { // the read, and its repetition in the commit
 		return assert.ErrOf(tr.Transact(ctx, "a", func(tx *luatx.Tx) error { return tx.Read().HGetAll(ctx, hash).Err() }))
 	})
 	t.Logf("a read costs %.3f s, guarded, twice, %.3f s", read, guarded)
-	if guarded > 2*10*read { // it is 3 to 5; a comparison of each field with each would be thousands
+	if guarded > 2*10*read { // expected are 3 to 5; comparing all pairs of fields would take thousands
 		t.Errorf("a guarded read costs %.1f times the read", guarded/read/2)
 	}
 }

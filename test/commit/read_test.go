@@ -30,7 +30,7 @@ func TestFunctionRunsAgainOnlyIfWhatItReadHasChanged(t *testing.T) {
 				return err
 			}
 			switch runs {
-			case 1: // another field of the same key is not what was read
+			case 1: // changes to another field of the same key do not conflict
 				client.HSet(ctx, k, "name", "bob")
 				client.HSet(ctx, k, "balance", 20)
 			case 2:
@@ -50,7 +50,7 @@ func TestGuardOfEveryKindOfReplyNoticesAChange(t *testing.T) {
 	t.Parallel()
 	type guard struct {
 		name, setup, change string
-		same                string // what leaves the reply as it is
+		same                string // a change that keeps the reply
 		read                func(redis.Cmdable, string) redis.Cmder
 	}
 	for _, c := range []guard{
@@ -174,7 +174,7 @@ func TestGuardedReadsInAPipelineAreMadeAtOneMoment(t *testing.T) {
 	})
 }
 
-func TestWhatCannotBeAGuardedRead(t *testing.T) {
+func TestGuardedReadRejectsOtherCommands(t *testing.T) {
 	t.Parallel()
 	client := redistest.Shared(t).Client(t)
 	ctx, tr := redistest.Soon(t), rig.NewTransactor(t, client)

@@ -19,7 +19,7 @@ import (
 	"github.com/luatx/luatx/internal/test/rig"
 )
 
-// shardKey is a key of luatx's own.
+// shardKey returns a key of luatx's own.
 func shardKey(tr *luatx.Transactor, tag, name string) string {
 	return link.Of(tr).Scripts.Shard(slot.OfTag(tag)).Key(name)
 }
@@ -67,7 +67,7 @@ func TestRetryReturnsTheRepliesOfTheFirstCall(t *testing.T) {
 	})
 }
 
-func TestKeptRepliesOfALostReply(t *testing.T) {
+func TestKeptRepliesReturnAfterALostReply(t *testing.T) {
 	t.Parallel()
 	proxy, through, past := rig.Proxied(t)
 	ctx, tr := redistest.Soon(t), rig.NewTransactor(t, through)
@@ -140,7 +140,7 @@ func TestKeepRepliesNeedsAnID(t *testing.T) {
 	assert.ErrorContains(t, err, "WithID", "the transaction")
 }
 
-func TestReceiptTellsThatACommitIsInOrNeverWillBe(t *testing.T) {
+func TestReceiptResolvesToCommittedOrNever(t *testing.T) {
 	t.Parallel()
 	for name, arrives := range map[string]bool{"executed": true, "still on its way": false} {
 		t.Run(name, func(t *testing.T) {
@@ -150,7 +150,7 @@ func TestReceiptTellsThatACommitIsInOrNeverWillBe(t *testing.T) {
 			tr := rig.NewTransactor(t, through)
 			n := rig.Key(t, tr, "a", "n")
 			rig.Warm(t, tr)
-			// The first commit is executed or waits; nothing after it arrives.
+			// The first commit is executed or waits, and nothing after it arrives.
 			hold := respproxy.NewHold()
 			var deaf, first atomic.Bool
 			deaf.Store(true)

@@ -119,8 +119,8 @@ func TestFailedCommandOrFunctionLeavesNoTrace(t *testing.T) {
 	})
 }
 
-// TestTransactRefuses holds that bad input is an error, at the call and at the commit, and changes nothing.
-func TestTransactRefuses(t *testing.T) {
+// TestTransactRejectsInvalidInputAndChangesNothing checks both at the call and at the commit.
+func TestTransactRejectsInvalidInputAndChangesNothing(t *testing.T) {
 	t.Parallel()
 	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
 		ctx := redistest.Soon(t)
@@ -157,7 +157,7 @@ func TestTransactRefuses(t *testing.T) {
 			before := rig.Dump(t, client, tr)
 			_, err := tr.Transact(ctx, "a", func(tx *luatx.Tx) error {
 				tx.Pipeline().Set(ctx, own, "written", 0)
-				c.record(tx.Pipeline()) // an adapter that does not look at the error
+				c.record(tx.Pipeline()) // an adapter that ignores the error
 				return nil
 			})
 			assert.Is(t, err, c.want, "%s", name)
@@ -171,13 +171,13 @@ func TestTransactRefuses(t *testing.T) {
 	})
 }
 
-func TestTransactTakesWhatIsAtABound(t *testing.T) {
+func TestTransactAcceptsValuesAtTheirLimit(t *testing.T) {
 	t.Parallel()
 	_, client := redistest.Mini(t)
 	ctx := redistest.Soon(t)
 	tr := rig.NewTransactor(t, client, func(c *luatx.Config) { c.MaxCommands = 20 })
 	key := rig.Key(t, tr, "a", "k")
-	for n, want := range map[int]error{4998: nil, 4999: luatx.ErrTooLarge} { // and the command's name and key
+	for n, want := range map[int]error{4998: nil, 4999: luatx.ErrTooLarge} { // plus the command's name and key
 		members := make([]any, n)
 		for i := range members {
 			members[i] = i
@@ -248,7 +248,7 @@ func TestEvents(t *testing.T) {
 	})
 }
 
-func TestNewRefuses(t *testing.T) {
+func TestNewRejectsInvalidConfig(t *testing.T) {
 	t.Parallel()
 	_, client := redistest.Mini(t)
 	ring := redis.NewRing(&redis.RingOptions{Addrs: map[string]string{"a": "127.0.0.1:1"}})
@@ -273,7 +273,7 @@ func TestNewRefuses(t *testing.T) {
 	}
 }
 
-func TestAShardRefusesAnotherKeyspace(t *testing.T) {
+func TestShardRejectsAnotherKeyspace(t *testing.T) {
 	t.Parallel()
 	_, client := redistest.Mini(t)
 	ctx := redistest.Soon(t)

@@ -27,7 +27,7 @@ func TestItemOfABatchHasTheFateThatItWouldHaveAlone(t *testing.T) {
 		redistest.Must(t, err)
 		failure := errors.New("no")
 		runs := 0
-		conflicting := func(tx *luatx.Tx) error { // reads what another writes in the same batch
+		conflicting := func(tx *luatx.Tx) error { // reads a key that another transaction of the batch writes
 			runs++
 			return errors.Join(rig.Incr(tx), tx.Read().Get(ctx, rig.Key(t, tr, "a", "read")).Err())
 		}
@@ -114,7 +114,7 @@ func TestLargeBatchTakesFewScriptsAndEachItemHasItsOwnReplies(t *testing.T) {
 	}
 }
 
-func TestItemsOfABatchAreToldTheTruthOnABadNetwork(t *testing.T) {
+func TestItemsOfABatchGetTheirOutcomeOnABadNetwork(t *testing.T) {
 	t.Parallel()
 	for name, fault := range map[string]respproxy.Action{"reply lost": respproxy.CutReply(), "request lost": respproxy.CutRequest(), "half a reply": respproxy.SplitReply(), "twice": respproxy.Duplicate()} {
 		t.Run(name, func(t *testing.T) {

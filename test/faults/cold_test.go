@@ -24,14 +24,14 @@ func touch(ctx context.Context, tr *luatx.Transactor, aggregate string) error {
 	return assert.ErrOf(tr.Transact(ctx, aggregate, rig.Incr))
 }
 
-// late is how much later than its deadline a call may return on a loaded machine.
+// late is the delay after its deadline that a call may have on a loaded machine.
 const late = 2 * time.Second
 
 func TestColdTransactorReturnsAtEachCallersDeadline(t *testing.T) {
 	t.Parallel()
 	proxy := redistest.Proxy(t, redistest.Shared(t).Addr())
 	proxy.On(func([]string) respproxy.Action { return respproxy.DropRequest() })
-	// A read timeout longer than the test: only the callers' contexts can end the calls.
+	// The read timeout is longer than the test, so that only the callers' contexts can end the calls.
 	client := redistest.Client(t, proxy.Addr(), func(o *redis.Options) { o.ReadTimeout, o.MaxRetries = 20*time.Second, -1 })
 	calls := map[string]func(context.Context, *luatx.Transactor) error{
 		"Transact": func(ctx context.Context, tr *luatx.Transactor) error { return touch(ctx, tr, "a") },
@@ -93,7 +93,7 @@ func TestCheckIsSharedByTheCallersThatWaitForIt(t *testing.T) {
 	assert.Is(t, <-first, context.Canceled, "the caller that gave up")
 	hold.Release()
 	running.Wait()
-	if n := checks.Load(); n > 2 { // two, if the first caller left before any other came
+	if n := checks.Load(); n > 2 { // two, if the first caller left before any other arrived
 		t.Errorf("%d checks for 9 callers", n)
 	}
 }
@@ -161,7 +161,7 @@ func TestColdTransactorCommitsOnAHealthySlotWhileAnotherMasterIsDown(t *testing.
 		tr := cold()
 		patient, cancel := context.WithTimeout(ctx, 2*late)
 		var waiting sync.WaitGroup
-		waiting.Go(func() { // nobody waits for this one
+		waiting.Go(func() { // no other call waits for this one
 			if err := touch(patient, tr, "dead"); err == nil {
 				t.Error("committed on a master that is down")
 			}

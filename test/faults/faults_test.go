@@ -26,7 +26,7 @@ import (
 	"github.com/luatx/luatx/message/middleware"
 )
 
-func TestEffectIsThereOnceAndKnownWhateverHappensToARequest(t *testing.T) {
+func TestEffectIsAppliedOnceAndReportedWhateverHappensToARequest(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		fault respproxy.Action
@@ -69,10 +69,9 @@ func TestEffectIsThereOnceAndKnownWhateverHappensToARequest(t *testing.T) {
 	}
 }
 
-// TestLateCopyOfAnEarlierRun holds the token of its own that each run of a handler commits under. The first
-// run's requests are held in the network until its deadline has passed; its token is tombstoned, the handler
-// runs again and commits. Then the first run's requests arrive.
-func TestLateCopyOfAnEarlierRun(t *testing.T) {
+// TestLateCopyOfAnEarlierRunChangesNothing delays the first run's requests until its deadline has passed. Its token is
+// tombstoned, and the handler runs again, with its own token, and commits. Then the first run's requests arrive.
+func TestLateCopyOfAnEarlierRunChangesNothing(t *testing.T) {
 	t.Parallel()
 	proxy, client, direct := rig.Proxied(t)
 	ctx := redistest.Soon(t)
@@ -108,8 +107,8 @@ func TestLateCopyOfAnEarlierRun(t *testing.T) {
 	assert.Equal(t, direct.Get(ctx, n).Val(), "2", "applied, with a late copy of the first run")
 }
 
-// The first request is held in the network while its read changes, so the retry conflicts. The read then gets its old
-// value back, so nothing but the tombstone refuses the held request.
+// The first request is delayed while its read changes, so the retry conflicts. The read then gets its old value back, so
+// that only the tombstone rejects the delayed request.
 func TestConflictIsReportedOnlyIfNoCopyCanCommit(t *testing.T) {
 	t.Parallel()
 	proxy, client, direct := rig.Proxied(t)
@@ -217,7 +216,7 @@ func TestCommitOutlastsAServerThatForgetsScriptsRestartsOrStandsStill(t *testing
 	assert.Equal(t, client.Get(ctx, n).Val(), "3", "applied")
 }
 
-// seed draws a seed and logs it; LUATX_SEED names one.
+// seed returns a random seed, or LUATX_SEED, and logs it.
 func seed(t testing.TB) uint64 {
 	t.Helper()
 	n, err := strconv.ParseUint(os.Getenv("LUATX_SEED"), 10, 64)
@@ -228,10 +227,9 @@ func seed(t testing.TB) uint64 {
 	return n
 }
 
-// TestChaos commits through a network that loses, repeats, delays and cuts requests and replies at random. Afterwards
-// every effect is there once, and every caller was told the truth. Some callers give up early: they alone may be told
-// that the outcome is unknown.
-func TestChaos(t *testing.T) {
+// TestEveryEffectIsAppliedOnceInAChaoticNetwork loses, repeats, delays and cuts requests and replies at random. Every caller
+// must get the correct result. Callers that give up early may get an unknown outcome.
+func TestEveryEffectIsAppliedOnceInAChaoticNetwork(t *testing.T) {
 	t.Parallel()
 	server := redistest.Shared(t)
 	proxy := redistest.Proxy(t, server.Addr())
@@ -271,7 +269,7 @@ func TestChaos(t *testing.T) {
 	}
 	running.Wait()
 	stop()
-	_ = through.Close() // and what is still under way arrives
+	_ = through.Close() // requests in flight still arrive
 	redistest.Eventually(t, "the network to be empty", func() bool { return proxy.Connections() == 0 })
 
 	n := l.audit(ctx, server.Client(t), func(*call) bool { return false })
@@ -286,9 +284,9 @@ func TestChaos(t *testing.T) {
 	}
 }
 
-// TestStackUnderChaos hands messages to the scripted stack through such a network, again and again until each is acked.
-// A message that was nacked had not been applied; in the end each is applied once, its event too, and none is pending.
-func TestStackUnderChaos(t *testing.T) {
+// TestStackAppliesEachMessageOnceInAChaoticNetwork delivers messages until each is acked. A nacked message must not be applied.
+// In the end each message and its event is applied once, and none is pending.
+func TestStackAppliesEachMessageOnceInAChaoticNetwork(t *testing.T) {
 	t.Parallel()
 	server := redistest.Shared(t)
 	past, proxy := server.Client(t), redistest.Proxy(t, server.Addr())

@@ -22,7 +22,7 @@ import (
 	"github.com/luatx/luatx/stream"
 )
 
-// consumer reads a stream as a service does, one message at a time. Its handler says when it has begun, and waits.
+// consumer reads a stream one message at a time, like a service. Its handler reports its start, and waits.
 type consumer struct {
 	t      testing.TB
 	begun  chan struct{}
@@ -30,13 +30,13 @@ type consumer struct {
 	judged chan verdict
 }
 
-// verdict is what became of one run.
+// verdict is the result of one run.
 type verdict struct {
 	msg *message.Message
 	err error
 }
 
-// consume subscribes a consumer, which takes from others what has been idle for that long, until the test ends.
+// consume subscribes a consumer until the test ends. It claims messages that have been idle for the given time.
 func consume(t testing.TB, client redis.UniversalClient, tr *luatx.Transactor, mw message.Middleware, name string, idle time.Duration) *consumer {
 	t.Helper()
 	c := &consumer{t: t, begun: make(chan struct{}, 9), gate: make(chan struct{}, 9), judged: make(chan verdict, 9)}
@@ -79,7 +79,7 @@ func (c *consumer) begins() {
 	<-c.begun
 }
 
-// wakes lets the handler return, and waits for what becomes of it.
+// wakes lets the handler return, and waits for the result.
 func (c *consumer) wakes() verdict {
 	c.t.Helper()
 	c.gate <- struct{}{}
@@ -99,18 +99,18 @@ func TestOfTwoConsumersOfOneMessageOneCommits(t *testing.T) {
 	const never, soon = time.Hour, 30 * time.Millisecond
 	withoutGroup := func(ctx context.Context, f fighters) func() {
 		f.client.XGroupDestroy(ctx, f.stream, "g")
-		return func() { f.first.begins(); f.first.commits() } // its subscription makes the group anew
+		return func() { f.first.begins(); f.first.commits() } // its subscription creates the group again
 	}
 	withoutConsumer := func(ctx context.Context, f fighters) func() {
-		f.client.XGroupDelConsumer(ctx, f.stream, "g", "first") // and what was pending for it
+		f.client.XGroupDelConsumer(ctx, f.stream, "g", "first") // with its pending entries
 		return nil
 	}
 	bare := func(_ testing.TB, tr *luatx.Transactor) message.Middleware { return luatx.Middleware(tr) }
 	for name, c := range map[string]struct {
 		stack func(testing.TB, *luatx.Transactor) message.Middleware
-		// lose takes the message away from the first; the function that it returns runs after the first has woken.
+		// lose takes the message away from the first consumer. The returned function runs after the first handler has returned.
 		lose    func(ctx context.Context, f fighters) (after func())
-		want    error // of the first: none where it is told that the message is applied
+		want    error // of the first consumer; nil if the message counts as applied
 		effects int
 	}{
 		"claimed and at work": {rig.Scripted, func(_ context.Context, f fighters) func() {

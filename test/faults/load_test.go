@@ -21,10 +21,10 @@ import (
 	"github.com/luatx/luatx/internal/test/rig"
 )
 
-// verifying reports whether tests are to take their time.
+// verifying reports whether tests may take long.
 func verifying() bool { return os.Getenv("LUATX_VERIFY") != "" }
 
-// load is callers that commit while things break. It keeps what each of them was told, for the audit.
+// load is a number of callers that commit while faults occur. It records their results for the audit.
 type load struct {
 	t          testing.TB
 	tr         *luatx.Transactor
@@ -35,22 +35,22 @@ type load struct {
 	acked map[string]int // by aggregate
 
 	outages []outage
-	resumed []time.Duration // from a new master's taking over to its first acknowledged commit
+	resumed []time.Duration // from a takeover by a new master to its first acknowledged commit
 }
 
-// call is one call of Transact, and what its caller was told.
+// call is one call of Transact with its result.
 type call struct {
-	name      string // its own: of its effect and of its event
+	name      string // unique, also the name of its effect and of its event
 	aggregate string
-	id        string // empty: none
+	id        string // may be empty
 	outcome   luatx.Outcome
 	err       error
-	count     *redis.IntCmd // of its effect
+	count     *redis.IntCmd // counts its effect
 	overdue   bool          // its own deadline had passed
-	at        time.Time     // when it was told
+	at        time.Time     // when the call returned
 }
 
-// in reports whether the caller was told that its own effect is there.
+// in reports whether the caller's own effect was acknowledged.
 func (c *call) in() bool { return c.outcome == luatx.Committed || c.outcome == luatx.Replayed }
 
 func newLoad(t testing.TB, tr *luatx.Transactor, aggregates ...string) *load {
@@ -58,7 +58,7 @@ func newLoad(t testing.TB, tr *luatx.Transactor, aggregates ...string) *load {
 	return &load{t: t, tr: tr, aggregates: aggregates, acked: make(map[string]int)}
 }
 
-// do makes one call: an effect of its own, a count, an event.
+// do makes one call: its own effect, a count and an event.
 func (l *load) do(ctx context.Context, tr *luatx.Transactor, name, aggregate, id string) *call {
 	c := &call{name: name, aggregate: aggregate, id: id}
 	var opts []luatx.Option
@@ -79,7 +79,7 @@ func (l *load) do(ctx context.Context, tr *luatx.Transactor, name, aggregate, id
 	return c
 }
 
-// call makes one call and keeps it.
+// call makes one call and records it.
 func (l *load) call(ctx context.Context, name, aggregate, id string) {
 	c := l.do(ctx, l.tr, name, aggregate, id)
 	l.mu.Lock()
@@ -90,17 +90,17 @@ func (l *load) call(ctx context.Context, name, aggregate, id string) {
 	}
 }
 
-// ackedOn is how many calls on an aggregate have been acknowledged so far.
+// ackedOn returns the number of acknowledged calls on an aggregate.
 func (l *load) ackedOn(aggregate string) int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.acked[aggregate]
 }
 
-// effects is what a server shows: the names of the calls whose effect is there.
+// effects holds the names of the calls whose effect is on the server.
 type effects map[string]bool
 
-// look reads the effects, and holds that each is there once, and whole: with its event, its member and its count.
+// look reads the effects, and checks that each is present once and complete, with its event, its member and its count.
 func (l *load) look(ctx context.Context, client redis.UniversalClient) effects {
 	l.t.Helper()
 	all, events := make(effects), make(effects)
@@ -144,7 +144,7 @@ func (l *load) look(ctx context.Context, client redis.UniversalClient) effects {
 	return all
 }
 
-// told is how often callers were told what.
+// told counts the results of the calls.
 type told struct {
 	committed, replayed, duplicate, failed, unknown, lost int
 	errs                                                  map[string]int
@@ -155,9 +155,8 @@ func (n told) String() string {
 		n.committed, n.replayed, n.duplicate, n.failed, n.unknown, n.lost, n.errs)
 }
 
-// audit compares what callers were told with what is there. An effect that is gone needs an excuse: a failure that the
-// test itself has made and that may lose what was acknowledged. Then every id is sent once more: whatever had
-// failed, or was lost, is in afterwards, and nothing is there twice.
+// audit compares the results of the calls with the data. A missing effect needs an excuse: a fault of the test that may
+// lose acknowledged commits. Then audit sends every id once more. Afterwards, all of them must be applied, and none twice.
 func (l *load) audit(ctx context.Context, client redis.UniversalClient, excused func(*call) bool) told {
 	l.t.Helper()
 	there := l.look(ctx, client)
@@ -204,7 +203,7 @@ func (l *load) count(n *told, c *call) {
 	}
 }
 
-// kind is what errors have in common that differ in addresses and numbers.
+// kind returns the common part of errors that differ in addresses and numbers.
 func kind(err error) string {
 	text := err.Error()
 	for _, word := range []string{"outcome unknown", "came too late", "READONLY", "deadline exceeded", "refused", "reset by peer", "EOF"} {
@@ -215,7 +214,7 @@ func kind(err error) string {
 	return text
 }
 
-// checkReply holds that a caller has the reply of its command where it was told committed, and an error elsewhere.
+// checkReply checks that a call has the reply of its command if it committed, and an error otherwise.
 func (l *load) checkReply(c *call) {
 	switch {
 	case c.outcome == luatx.Committed && (c.count.Err() != nil || c.count.Val() != 1),
@@ -225,7 +224,7 @@ func (l *load) checkReply(c *call) {
 	}
 }
 
-// repeat sends every id again. It commits where no call of the id is in, and is a duplicate elsewhere.
+// repeat sends every id again. It must commit if no call with the id was applied, and be a duplicate otherwise.
 func (l *load) repeat(ctx context.Context, client redis.UniversalClient, byID map[string][]*call, before effects) {
 	l.t.Helper()
 	tr, err := luatx.New(client, l.tr.Config())

@@ -17,9 +17,9 @@ import (
 	"github.com/luatx/luatx/internal/test/rig"
 )
 
-// TestInboxMemory weighs the inbox against one key a message, as pipeline.SetNX keeps it: ids of 36 characters, all in one
-// shard, and spread over a hundred.
-func TestInboxMemory(t *testing.T) {
+// TestInboxNeedsLessMemoryThanAKeyPerMessage compares it with pipeline.SetNX. The ids have 36 characters and are all in one
+// shard, or spread over a hundred.
+func TestInboxNeedsLessMemoryThanAKeyPerMessage(t *testing.T) {
 	t.Parallel()
 	ids := 20_000
 	if verifying() {
@@ -47,7 +47,7 @@ func TestInboxMemory(t *testing.T) {
 
 func uuid(n int) string { return fmt.Sprintf("%08x-0000-4000-8000-%012x", n, n) }
 
-// weigh returns by how many bytes an id makes a server's memory grow.
+// weigh returns the memory that a server needs for each id, in bytes.
 func weigh(t *testing.T, ids int, with func(*redis.Client) func(id int) error) float64 {
 	t.Helper()
 	server := redistest.Single(t, redistest.Own())
@@ -67,11 +67,11 @@ func weigh(t *testing.T, ids int, with func(*redis.Client) func(id int) error) f
 		})
 	}
 	running.Wait()
-	_ = client.Close() // its connections take memory as well
+	_ = client.Close() // its connections need memory, too
 	return float64(memory(t, server)-before) / float64(ids)
 }
 
-// memory is what the server has allocated, in bytes, when nobody but the one who asks is connected.
+// memory returns the memory that the server has allocated, in bytes, with a single connection.
 func memory(t *testing.T, server *redistest.Server) int {
 	t.Helper()
 	client := server.Client(t, func(o *redis.Options) { o.PoolSize = 1 })

@@ -19,7 +19,7 @@ import (
 	"github.com/luatx/luatx/internal/test/rig"
 )
 
-// run keeps workers calling, each with ids of its own and now and then with little time, until stop is called.
+// run starts workers that make calls, each with its own ids and some with short deadlines, until stop is called.
 func (l *load) run(ctx context.Context, workers int) (stop func()) {
 	done := make(chan struct{})
 	var running sync.WaitGroup
@@ -33,7 +33,7 @@ func (l *load) run(ctx context.Context, workers int) (stop func()) {
 					return
 				case <-ticker.C:
 				}
-				aggregate := l.aggregates[0] // a third of all goes there
+				aggregate := l.aggregates[0] // a third of all calls go there
 				if i%4 > 0 {
 					aggregate = l.aggregates[rand.N(len(l.aggregates))]
 				}
@@ -49,13 +49,13 @@ func (l *load) run(ctx context.Context, workers int) (stop func()) {
 	return func() { close(done); running.Wait() }
 }
 
-// outage is a failure after which what was acknowledged at its end may be gone: replication is asynchronous.
+// outage is a failure that may lose commits acknowledged shortly before its end, because replication is asynchronous.
 type outage struct {
 	aggregates map[string]bool
 	from, to   time.Time
 }
 
-// lag is how far behind its master a replica may be on a machine that is busy.
+// lag is how far a replica may lag behind its master on a busy machine.
 const lag = 5 * time.Second
 
 // survived compares the results that callers got with the data after the outages, and checks that work resumed soon.
@@ -73,7 +73,7 @@ func (l *load) survived(ctx context.Context, client redis.UniversalClient) told 
 	})
 }
 
-// flushScripts makes every server forget its scripts ten times a second, until the function that it returns is called.
+// flushScripts flushes the scripts of all servers ten times a second, until the returned function is called.
 func flushScripts(t testing.TB, addrs []string) (stop func()) {
 	t.Helper()
 	done := make(chan struct{})
@@ -88,7 +88,7 @@ func flushScripts(t testing.TB, addrs []string) (stop func()) {
 				case <-done:
 					return
 				case <-ticker.C:
-					client.ScriptFlush(context.Background()) // one that is down has forgotten them
+					client.ScriptFlush(context.Background()) // a stopped server has lost them
 				}
 			}
 		})
@@ -96,7 +96,7 @@ func flushScripts(t testing.TB, addrs []string) (stop func()) {
 	return func() { close(done); running.Wait() }
 }
 
-// nemesis breaks a cluster under load.
+// nemesis injects faults into a cluster under load.
 type nemesis struct {
 	*load
 	cluster *redistest.Cluster3
@@ -124,7 +124,7 @@ func (n *nemesis) moves(aggregate string) {
 	redistest.Eventually(n.t, "commits on "+aggregate, func() bool { return n.ackedOn(aggregate) > before })
 }
 
-// kill kills the master of an aggregate, sees a replica take over, and brings the dead one back as a replica.
+// kill kills the master of an aggregate, waits for a replica to take over, and restarts the old master as a replica.
 func (n *nemesis) kill(ctx context.Context, aggregate string) {
 	n.t.Helper()
 	master, err := n.cluster.NodeForSlot(ctx, slot.OfTag(aggregate))
@@ -151,10 +151,10 @@ func (n *nemesis) kill(ctx context.Context, aggregate string) {
 	redistest.Must(n.t, n.cluster.WaitReady(ctx))
 }
 
-// TestClusterNemesis holds what is promised while slots migrate, replicas take over, masters die and servers forget
-// their scripts, all under load: a commit that was acknowledged is there once, whole, unless its master died with it;
-// every error is cured by sending the same id again; and work goes on within seconds of a new master's taking over.
-func TestClusterNemesis(t *testing.T) {
+// TestGuaranteesHoldWhileAClusterFails runs while slots migrate, replicas take over, masters are killed and servers lose their
+// scripts, all under load. An acknowledged commit is present once and complete, unless its master was killed. Every failed call
+// succeeds when the same id is sent again. Work resumes within seconds after a new master takes over.
+func TestGuaranteesHoldWhileAClusterFails(t *testing.T) {
 	t.Parallel()
 	migrations, failovers, kills := 2, 1, 1
 	if verifying() {
@@ -189,15 +189,15 @@ func TestClusterNemesis(t *testing.T) {
 	t.Logf("%d migrations, %d failovers, %d kills: %v; work resumed after %v", migrations, failovers, kills, result, n.resumed)
 }
 
-// sentinels breaks a master that sentinels watch, under load.
+// sentinels injects faults into a master that sentinels watch, under load.
 type sentinels struct {
 	*load
 	group *redistest.SentinelGroup
 }
 
-// failover makes the replica take over from the master, which is killed or told by a sentinel to give way, and then
-// follows as the new replica. In either case what the old master acknowledged to the last is lost where its replica did
-// not have it yet: a sentinel does not stop the old master before it promotes the new one.
+// failover makes the replica take over. The master is killed, or a sentinel demotes it, and then becomes the new replica.
+// In both cases the last commits that the old master acknowledged are lost if its replica did not have them, because a
+// sentinel does not stop the old master before it promotes the new one.
 func (s *sentinels) failover(ctx context.Context, kill bool) {
 	s.t.Helper()
 	master, err := s.group.Master(ctx)
@@ -220,14 +220,14 @@ func (s *sentinels) failover(ctx context.Context, kill bool) {
 	s.resumed = append(s.resumed, time.Since(out.to))
 	redistest.Must(s.t, s.group.Rejoin(ctx, master, successor))
 	if !kill {
-		out.to = time.Now() // until then the old master may have been written to
+		out.to = time.Now() // until then the old master may accept writes
 	}
 	s.outages = append(s.outages, out)
 }
 
-// TestSentinelFailover is the same behind sentinels: whoever was told an error is in after sending the same id again,
-// a commit is there whole or not at all, and only what the old master took with it is gone.
-func TestSentinelFailover(t *testing.T) {
+// TestGuaranteesHoldWhileSentinelsFailOver checks that a call that failed is applied after the same id is sent again, that a
+// commit is applied completely or not at all, and that only commits that the old master lost are gone.
+func TestGuaranteesHoldWhileSentinelsFailOver(t *testing.T) {
 	t.Parallel()
 	failovers := []bool{true} // killed
 	if verifying() {

@@ -23,9 +23,9 @@ import (
 	"github.com/luatx/luatx/trigger"
 )
 
-// TestARefusedCommandHoldsUpNoWork refuses one of the first commands of each worker, at another place each time: the worker goes
-// on, and all its work is done in the end.
-func TestARefusedCommandHoldsUpNoWork(t *testing.T) {
+// TestRejectedCommandDoesNotStopAnyWork rejects one of the first commands of each worker, another one each time. The worker
+// continues, and all its work is done in the end.
+func TestRejectedCommandDoesNotStopAnyWork(t *testing.T) {
 	t.Parallel()
 	for name, begin := range workers {
 		t.Run(name, func(t *testing.T) {
@@ -41,7 +41,7 @@ func TestARefusedCommandHoldsUpNoWork(t *testing.T) {
 					ended := make(chan error, 1)
 					go func() {
 						err := work.run(ctx)
-						for errors.Is(err, rig.ErrRefused) { // who cannot make its group at the start says so
+						for errors.Is(err, rig.ErrRefused) { // a worker that cannot create its group at the start returns the error
 							err = work.run(ctx)
 						}
 						ended <- err
@@ -55,13 +55,13 @@ func TestARefusedCommandHoldsUpNoWork(t *testing.T) {
 	}
 }
 
-// job is what a worker has to do.
+// job is the work of a worker.
 type job struct {
 	run  func(context.Context) error
 	done func() bool
 }
 
-// shop is a namespace with orders in a stream, events in the outbox, and a timer that is due.
+// shop is a namespace with orders in a stream, events in the outbox, and a due timer.
 type shop struct {
 	client *redis.Client // of the worker
 	tr     *luatx.Transactor
@@ -90,7 +90,7 @@ func newShop(t *testing.T) *shop {
 	return s
 }
 
-// see notes what was done once at least, and reports whether it is all of it.
+// see records work that was done at least once, and reports whether all of it is done.
 func (s *shop) see(id string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -111,7 +111,7 @@ func (s *shop) publish(t *testing.T) {
 	}
 }
 
-// subscriber returns a subscriber of the stream, with orders in it.
+// subscriber returns a subscriber of the stream, which contains orders.
 func (s *shop) subscriber(t *testing.T) *stream.Subscriber {
 	t.Helper()
 	s.publish(t)

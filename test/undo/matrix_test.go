@@ -17,8 +17,8 @@ import (
 	"github.com/luatx/luatx/internal/test/rig"
 )
 
-// kinds are the keys, K, that a failed transaction has changed, and commands that change them in many ways. A kind
-// is left out on servers that lack the command it needs.
+// kinds lists the keys, K, that a failed transaction has changed, and commands that change them in many ways. Servers that
+// lack the needed command skip a kind.
 var kinds = map[string]struct{ setup, commands, needs string }{
 	"none":                                {"", "SET K v;APPEND K w;DEL K;HSET K f 1;XADD K:new * f v;SADD K:set a;DEL K;RPUSH K a b", ""},
 	"string":                              {"SET K text", "APPEND K x;SETRANGE K 2 yy;GETSET K z;SETBIT K 7 1;EXPIRE K 500;PERSIST K;RENAME K K:new;SET K v EX 5", ""},
@@ -48,8 +48,7 @@ const group = "XADD K 5-1 f v;XADD K 6-1 f v;XADD K 7-1 f v;XDEL K 7-1;XGROUP CR
 
 type failure struct{ setup, command, says string }
 
-// failures provoke every error that a command may still raise when its form is right, on keys of their own, and the
-// text that it raises.
+// failures provoke every error that a valid command may still raise, on keys of their own, with the text of the error.
 var failures = []failure{
 	{"SET K:e text", "INCR K:e", "not an integer"},
 	{"SET K:e text", "INCRBYFLOAT K:e 1", "not a valid float"},
@@ -98,7 +97,7 @@ func TestFailedTransactionLeavesNothingWhateverFailsAndWherever(t *testing.T) {
 	t.Parallel()
 	client := redistest.Single(t).Client(t)
 	failures := failures
-	if rig.Knows(t, client, "EXPIRETIME") { // 7.0
+	if rig.Knows(t, client, "EXPIRETIME") { // since Redis 7.0
 		failures = append(slices.Clip(failures), failure{"SET K:e v", "EXPIRE K:e 9223372036854775807", "invalid expire"})
 	}
 	for kind, c := range kinds {
@@ -122,7 +121,7 @@ func TestFailedTransactionLeavesNothingWhateverFailsAndWherever(t *testing.T) {
 	}
 }
 
-// matrix is a shard with something in it, and rows of transactions that must leave it as it is.
+// matrix is a shard with data, and rows of transactions that must leave it unchanged.
 type matrix struct {
 	t      *testing.T
 	client redis.UniversalClient
@@ -137,7 +136,7 @@ func newMatrix(t *testing.T, client redis.UniversalClient) *matrix {
 	return m
 }
 
-// row puts a failing command among others, at a place (-1: the end), and looks whether anything is left.
+// row puts a failing command among others, at an index or, for -1, at the end, and checks that nothing is left.
 func (m *matrix) row(name, setup, commands, failSetup, failing, says string, place int) {
 	m.t.Helper()
 	k := m.setUp(name, setup+";"+failSetup)
@@ -162,7 +161,8 @@ func (m *matrix) row(name, setup, commands, failSetup, failing, says string, pla
 	m.clean(after, k)
 }
 
-// setUp runs commands on keys that begin with a name, and returns the key that K stands for; "" if the server is too old.
+// setUp runs commands on keys that begin with a name, and returns the key for which K stands. It returns "" if the server
+// is too old.
 func (m *matrix) setUp(name, setup string) string {
 	m.t.Helper()
 	k := rig.Key(m.t, m.tr, "a", name)
@@ -190,7 +190,7 @@ func (m *matrix) clean(state redistest.State, k string) {
 	}
 }
 
-// words is like the function, and puts what RESTORE takes of the key K:2 in the place of PAYLOAD.
+// words is like the function rig.Words, but replaces PAYLOAD by a dump of the key K:2 for RESTORE.
 func (m *matrix) words(line, k string) []any {
 	m.t.Helper()
 	args := rig.Words(line, k)
@@ -234,8 +234,8 @@ func record(ctx context.Context, tx *luatx.Tx, args []any, k string) {
 	}
 }
 
-// options are commands with each of their options, by the keys that they change and a command of the server version that
-// they need. Behind a ? stands one that may change nothing on some servers.
+// options lists commands with each of their options, by the keys that they change and a command that their server version
+// needs. A ? precedes commands that may change nothing on some servers.
 //
 //nolint:dupword // they are commands on one key twice
 var options = []struct{ needs, setup, commands string }{

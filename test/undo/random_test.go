@@ -24,7 +24,7 @@ func TestFailedRandomTransactionsLeaveNothing(t *testing.T) {
 	t.Parallel()
 	client := redistest.Single(t).Client(t)
 	lists := undoLists(t, client)
-	for i := range 20 { // rapid makes a hundred of each
+	for i := range 20 { // rapid runs a hundred of each
 		t.Run(fmt.Sprint(i), func(t *testing.T) {
 			t.Parallel()
 			m := newMatrix(t, client)
@@ -34,8 +34,7 @@ func TestFailedRandomTransactionsLeaveNothing(t *testing.T) {
 	}
 }
 
-// undoLists returns the argument lists of the differential test for the writing commands that the server knows, and
-// for a few others.
+// undoLists returns the argument lists of the differential test for the writing commands of the server, and some others.
 func undoLists(t *testing.T, client redis.UniversalClient) []string {
 	t.Helper()
 	has, err := client.Command(t.Context()).Result()
@@ -64,7 +63,7 @@ type undoRandom struct {
 	runs  int
 }
 
-// check sets random keys up, fails a random transaction on them, and compares.
+// check creates random keys, fails a random transaction on them, and compares the data.
 func (r *undoRandom) check(rt *rapid.T) {
 	r.runs++
 	k := func(name string) string { return rig.Key(r.m.t, r.m.tr, "a", strconv.Itoa(r.runs), name) }
@@ -112,7 +111,7 @@ func (r *undoRandom) check(rt *rapid.T) {
 	}
 }
 
-// command draws a command whose form is right; a word that begins with $ is the name of a key.
+// command returns a random valid command. A word that begins with $ is the name of a key.
 func (r *undoRandom) command(rt *rapid.T) []string {
 	names := slices.Sorted(maps.Keys(rig.CommandKeys))
 	for {

@@ -13,7 +13,7 @@ import (
 	"github.com/luatx/luatx/internal/test/rig"
 )
 
-// large is a stream, K, that is larger than what is kept for an undo; and a list, K:list.
+// large creates a stream, K, that is larger than the limit of an undo, and a list, K:list.
 const large = "XADD K 1-1 f xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx;" +
 	"RPUSH K:list xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx y"
 
@@ -22,7 +22,7 @@ func TestXAddToALargeStreamMayStandAnywhereAndRepliesStayWithTheirCommands(t *te
 	for name, c := range map[string]struct {
 		commands string
 		replies  []string // "" for any
-		failed   int      // the index of the command that fails; -1: none
+		failed   int      // the index of the failing command, or -1
 		says     string
 	}{
 		"last":                 {"SET K:a 1;XADD K * f v", []string{"OK", ""}, -1, ""},
@@ -70,9 +70,9 @@ func TestXAddToALargeStreamMayStandAnywhereAndRepliesStayWithTheirCommands(t *te
 	}
 }
 
-// TestXAddTakenBack holds what becomes of the XADDs at the end where one of them fails after all, as only an ACL on
-// single keys makes it: the entries before it go, and what MAXLEN trimmed is owned up to.
-func TestXAddTakenBack(t *testing.T) {
+// TestXAddAtTheEndIsUndone makes one of the XADDs fail, which is only possible with an ACL on single keys. The entries before
+// it are removed. If MAXLEN has trimmed entries, the error is a RollbackError.
+func TestXAddAtTheEndIsUndone(t *testing.T) {
 	t.Parallel()
 	client, admin := rig.NewUser(t, "+@all")
 	if err := admin.Do(t.Context(), "ACL", "SETUSER", "app", "-xadd", "(+xadd ~*:open* ~*:void)").Err(); err != nil {
@@ -113,7 +113,7 @@ func TestXAddTakenBack(t *testing.T) {
 	}
 }
 
-// withoutCounters leaves out what no XDEL takes back: the last id of a stream and what it has counted.
+// withoutCounters removes values that XDEL does not restore: the last id of a stream and its counters.
 func withoutCounters(state redistest.State) redistest.State {
 	for name, entry := range state.Keys {
 		entry.Value = slices.DeleteFunc(entry.Value, func(line string) bool { return strings.HasPrefix(line, "last-generated-id") })

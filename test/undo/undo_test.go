@@ -24,7 +24,7 @@ func TestIDWhoseUndoFailedStaysBroken(t *testing.T) {
 	t.Parallel()
 	client, admin := rig.NewUser(t, "+@all")
 	ctx, tr := t.Context(), rig.NewTransactor(t, client)
-	rig.Grant(t, admin, "-restore") // since the check
+	rig.Grant(t, admin, "-restore") // after the check
 	k, wrong := rig.Key(t, tr, "a", "k"), rig.Key(t, tr, "a", "wrong")
 	admin.HSet(ctx, k, "f", "v")
 	admin.Set(ctx, wrong, "text", 0)
@@ -71,7 +71,7 @@ func TestCopyOfABrokenTransactionInItsBatchIsBroken(t *testing.T) {
 	}
 }
 
-func TestWhatMiniredisCannotUndoIsRefused(t *testing.T) {
+func TestCommandsThatMiniredisCannotUndoAreRefused(t *testing.T) {
 	t.Parallel()
 	_, client := redistest.Mini(t)
 	ctx, tr := t.Context(), rig.NewTransactor(t, client)
@@ -91,12 +91,12 @@ func TestWhatMiniredisCannotUndoIsRefused(t *testing.T) {
 	rig.NoTrace(t, client, tr, before)
 }
 
-// takesBack are the commands that no undo can do without, on every server.
+// takesBack lists the commands that every undo needs, on every server.
 var takesBack = strings.Fields(`GETRANGE EXISTS TYPE HMGET SISMEMBER ZSCORE LLEN XLEN UNLINK SET HSET HDEL SADD SREM ZADD ZREM LTRIM XDEL
 	PERSIST PEXPIREAT`)
 
-// TestCheckOfTheUndo holds that a user who lacks a command of the undo hears so at the start, by name.
-func TestCheckOfTheUndo(t *testing.T) {
+// TestCheckNamesCommandsThatTheUndoLacks has a user who lacks a command of the undo, and gets the error at the start.
+func TestCheckNamesCommandsThatTheUndoLacks(t *testing.T) {
 	t.Parallel()
 	client, admin := rig.NewUser(t, "+@all")
 	for _, name := range takesBack {
@@ -124,7 +124,7 @@ func TestUserWithoutRestoreHasStringsUndoneAndAllElseRefusedBeforeTheFirstWrite(
 		tr := rig.NewTransactor(t, client, func(c *luatx.Config) { c.Logger = slog.New(slog.NewTextHandler(log, nil)) })
 		assert.Equal(t, strings.Count(log.String(), "RESTORE"), 1, "%s: warnings of RESTORE in %q", right, log)
 		testWithoutRestore(t, right, admin, tr)
-		if rig.Calls(t, admin, "hsetnx") == 0 { // it sets the mark of a shard's first write
+		if rig.Calls(t, admin, "hsetnx") == 0 { // it marks the first write of a shard
 			t.Error("commits are not counted: the test shows nothing")
 		}
 	}
@@ -149,7 +149,7 @@ func testWithoutRestore(t *testing.T, right string, admin *redis.Client, tr *lua
 		assert.Equal(t, rig.Calls(t, admin, "hsetnx"), count, "%s, %s: changes before the refusal", right, c)
 	}
 	rig.NoTrace(t, admin, tr, before)
-	for _, c := range []string{ // undone without
+	for _, c := range []string{ // can be undone without it
 		"DEL K:s;LPUSH K:s x;HSET K:l f v", "DEL K:none K:s;HSET K:l f v", "PFADD K:hll c;DEL K:hll;HSET K:l f v", "RENAME K:s K:new;HSET K:l f v",
 		"BITOP NOT K:new K:s;HSET K:l f v", "EXPIRE K:s -1;HSET K:l f v", "SET K:new v;LPUSH K:h x", "XADD K:x * f v;DEL K:s;HSET K:l f v",
 	} {
@@ -169,7 +169,7 @@ func TestUndoKeepsToTheCap(t *testing.T) {
 	tr := rig.NewTransactor(t, client, func(c *luatx.Config) { c.UndoBytes = 100 })
 	k := rig.Key(t, tr, "a", "k")
 	long := ""
-	for len(long) < 200 { // of random letters: DUMP compresses
+	for len(long) < 200 { // of random letters, because DUMP compresses
 		long += rand.Text()
 	}
 	rig.Run(t, admin, k, "SET K "+long+";HSET K:h f "+long+" g v;RPUSH K:l "+long+";SET K:fits "+long[:100])
@@ -206,14 +206,14 @@ func TestCommandThatIsRefusedForItsUndoIsNotUndone(t *testing.T) {
 	client, admin := rig.NewUser(t, "+@all", "-memory")
 	tr := rig.NewTransactor(t, client, func(c *luatx.Config) { c.UndoBytes = 100 })
 	k := rig.Key(t, tr, "a", "k")
-	long := rand.Text() + rand.Text() + rand.Text() + rand.Text() // of random letters: DUMP compresses
+	long := rand.Text() + rand.Text() + rand.Text() + rand.Text() // of random letters, because DUMP compresses
 	rig.Run(t, admin, k, "SET K "+long+";HSET K:h f "+long+" g v;PEXPIRE K:h 100000000;SADD K:small a")
 	before := rig.Dump(t, admin, tr)
 	for commands, denied := range map[string]string{
 		"HDEL K:h f":      "pexpireat",
 		"DEL K:small K:h": "restore",
 	} {
-		rig.Grant(t, admin, "+@all", "-memory", "-"+denied) // since the check
+		rig.Grant(t, admin, "+@all", "-memory", "-"+denied) // after the check
 		_, err := rig.Transact(t, tr, k, commands+";LPUSH K wrong")
 		if failed, ok := errors.AsType[*luatx.CommandError](err); !ok || !strings.Contains(failed.Text, "more than 100 bytes") {
 			t.Errorf("%s: %v", commands, err)
@@ -227,14 +227,14 @@ func TestTheCommandWhoseUndoCostsMostRunsLast(t *testing.T) {
 	client := redistest.Shared(t).Client(t)
 	long := strings.Repeat("x", 200)
 	for commands, want := range map[string]struct {
-		index int // of the command that fails
+		index int // of the failing command
 		text  string
 	}{
 		"SET K y;INCR K:n":                      {-1, ""},
 		"HSET K:h f y g y h y;SET K:s y":        {-1, ""},
-		"INCR K:n;SET K y;HSET K:h g y h y i y": {1, "more than 100 bytes"}, // the undo of HSET costs more
+		"INCR K:n;SET K y;HSET K:h g y h y i y": {1, "more than 100 bytes"}, // the undo of HSET is larger
 		"SET K y;INCR K:n;STRLEN K":             {0, "more than 100 bytes"},
-		"SET K y;LPUSH K:l x":                   {0, "more than 100 bytes"}, // only some commands change places
+		"SET K y;LPUSH K:l x":                   {0, "more than 100 bytes"}, // only some commands change order
 		"SET K y;INCR K:n;APPEND K z":           {0, "more than 100 bytes"},
 		"SET K y;PFCOUNT K:none K":              {0, "more than 100 bytes"}, // it reads both
 		"SET K y;INCR K:h":                      {1, "WRONGTYPE"},
@@ -291,8 +291,8 @@ func TestUndoDoesNotTakeAnEmptyStringForAMissingKey(t *testing.T) {
 	rig.NoTrace(t, client, tr, before)
 }
 
-// TestUndoOfManyFields holds the undo of as many values as a command takes: Lua cannot unpack twice that at once.
-func TestUndoOfManyFields(t *testing.T) {
+// TestUndoRestoresAsManyValuesAsACommandAccepts matters because Lua cannot unpack twice as many at once.
+func TestUndoRestoresAsManyValuesAsACommandAccepts(t *testing.T) {
 	t.Parallel()
 	client := redistest.Shared(t).Client(t)
 	tr := rig.NewTransactor(t, client)
@@ -323,7 +323,7 @@ func TestWriteWhoseOldValueMayNotBeReadIsRefused(t *testing.T) {
 	for read, command := range map[string]string{
 		"getrange": "SET K:s w", "hmget": "HSET K:h f w", "sismember": "SADD K:set b", "zscore": "ZADD K:z 2 a", "llen": "LPUSH K:l b",
 	} {
-		rig.Grant(t, admin, "+@all", "-"+read) // since the check
+		rig.Grant(t, admin, "+@all", "-"+read) // after the check
 		_, err := rig.Transact(t, tr, k, command+";LPUSH K wrong")
 		assert.ErrorContains(t, err, "docs/acl.md", "without %s", read)
 		rig.NoTrace(t, admin, tr, before)

@@ -26,7 +26,7 @@ import (
 	"github.com/luatx/luatx/stream"
 )
 
-// Must ends the test at an error.
+// Must fails the test if err is not nil.
 func Must(t testing.TB, err error) {
 	t.Helper()
 	if err != nil {
@@ -56,7 +56,7 @@ func Operator(t testing.TB, client redis.UniversalClient, tr *luatx.Transactor) 
 	return op
 }
 
-// Emit puts events with these ids into the outbox of an aggregate.
+// Emit adds events with the given ids to the outbox of an aggregate.
 func Emit(t testing.TB, tr *luatx.Transactor, aggregate string, ids ...string) {
 	t.Helper()
 	for _, id := range ids {
@@ -81,7 +81,7 @@ func Relay(t testing.TB, tr *luatx.Transactor, publish func(*message.RawMessage)
 	return Running(t, r.Run)
 }
 
-// ParkDue lets a relay park the events that are due, each for the class that a function names, until n are parked.
+// ParkDue runs a relay that parks due events, each with the class that a function returns, until n are parked.
 func ParkDue(t testing.TB, tr *luatx.Transactor, n int64, class func(*message.RawMessage) string) {
 	t.Helper()
 	defer Relay(t, tr, func(e *message.RawMessage) error {
@@ -99,7 +99,7 @@ func ParkEvent(t testing.TB, tr *luatx.Transactor, aggregate string, e luatx.Eve
 	t.Helper()
 	slot, err := outbox.NewStore(tr).Slot(aggregate)
 	Must(t, err)
-	inside := link.Of(tr) // takes bodies that Enqueue refuses
+	inside := link.Of(tr) // accepts bodies that Enqueue rejects
 	_, err = inside.Commits.Enqueue(redistest.Soon(t), inside.Scripts.Shard(slot), []shard.Event{{ID: e.ID, Body: e.Body, Key: e.Key, At: e.At}})
 	Must(t, err)
 	settle(t, tr, slot, shard.Settlement{ID: e.ID, What: "parked", Class: class, Error: text})
@@ -164,13 +164,13 @@ func Park(t testing.TB, tr *luatx.Transactor, aggregate, class, kind string, ids
 	settle(t, tr, slot, settlements...)
 }
 
-// Till is where events are published.
+// Till receives published events.
 type Till struct {
 	mu  sync.Mutex
 	ids []string
 }
 
-// Take accepts an event, or refuses it for good.
+// Take accepts an event, or rejects it permanently.
 func (l *Till) Take(e *message.RawMessage, refuse bool) error {
 	if refuse {
 		return message.Permanent(errors.New("no such bank"))

@@ -1,4 +1,4 @@
-// Package desk holds what the API and the console of one handler share: its operator, the numbers of the last hour, the
+// Package desk holds what the API and the console of one handler share: its operator, the last numbers and the history, the
 // operations that go on behind requests, and how lists of parked events are filtered and shown.
 package desk
 
@@ -26,12 +26,10 @@ type Config struct {
 	NoRepair bool
 	// Redact changes copies of what an event carries before it is shown.
 	Redact func(outbox.Event, Payload) Payload
-	// Timeout bounds the reading of one sample.
+	// Timeout bounds a request.
 	Timeout time.Duration
 	// MaxOperations is how many operations may run at a time.
 	MaxOperations int
-	// SampleEvery is how often Run keeps a sample.
-	SampleEvery time.Duration
 	// Logger gets failures.
 	Logger *slog.Logger
 }
@@ -43,6 +41,7 @@ type Desk struct {
 	// Op is the operator. It re-arms events to other destinations only if its configuration says to which.
 	Op         *admin.Operator
 	Samples    *Samples
+	Histories  *Histories
 	Operations *Operations
 	// Elsewhere reports whether events may be re-armed to other destinations.
 	Elsewhere bool
@@ -55,7 +54,7 @@ func New(op *admin.Operator, cfg Config) *Desk {
 	d := &Desk{
 		Config: cfg, Op: guarded(op), Operations: newOperations(cfg), Elsewhere: parts.Of(op).Destinations != nil, slots: map[int]bool{},
 	}
-	d.Samples = newSamples(d.Op, cfg.SampleEvery)
+	d.Samples, d.Histories = newSamples(d.Op), newHistories(d.Op)
 	for _, n := range parts.Of(op).Transactor.Keyspace().Slots() {
 		d.slots[n] = true
 	}
@@ -77,27 +76,12 @@ func guarded(op *admin.Operator) *admin.Operator {
 	return op
 }
 
-// Run keeps samples of the numbers until ctx ends; then it closes the Desk.
+// Run measures the outbox for the history until ctx ends, if no other process does; then it closes the Desk.
 func (d *Desk) Run(ctx context.Context) error {
 	defer d.Close()
-	ticker := time.NewTicker(d.SampleEvery)
-	defer ticker.Stop()
-	for {
-		d.sample(ctx)
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-ticker.C:
-		}
-	}
-}
-
-func (d *Desk) sample(ctx context.Context) {
-	bounded, cancel := context.WithTimeout(ctx, d.Timeout)
-	defer cancel()
-	if _, err := d.Samples.Now(bounded); err != nil && ctx.Err() == nil {
-		d.Logger.LogAttrs(ctx, slog.LevelWarn, "luatx: no sample of the numbers", slog.Any("error", err))
-	}
+	parts.Of(d.Op).History.Keep(ctx, nil)
+	<-ctx.Done()
+	return nil
 }
 
 // Close stops the operations that run and waits for their end. None begins after that.

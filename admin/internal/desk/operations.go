@@ -21,16 +21,16 @@ import (
 )
 
 const (
-	// KeptOperations is the number of operations that are kept.
+	// KeptOperations is the number of operations that are stored.
 	KeptOperations = 100
-	// MaxFindings is the number of findings that an operation keeps.
+	// MaxFindings is the number of findings that an operation stores.
 	MaxFindings = 1000
 )
 
 // Operation is a snapshot of work that continues after its request.
 type Operation struct {
 	ID   string
-	Kind string // rearm, fix, or an act of outbox.Acts
+	Kind string // rearm, fix, or one of outbox.Acts
 	Who  string
 	// Why is the filter, and the reason if there is one.
 	Why     string
@@ -40,12 +40,12 @@ type Operation struct {
 	Stopped bool // by an operator, or with the handler
 	// Rearm is the result of a re-arming so far.
 	Rearm *outbox.RearmResult
-	// Dead is the result of an act on dead letters so far.
+	// Dead is the result of an operation on dead letters so far.
 	Dead    *admin.DeadLetterResult
 	Matched int
 	Done    int
 	Skipped map[outbox.Outcome]int
-	// Findings are the first of a fix. Matched counts all.
+	// Findings are the first findings of a fix. Matched counts all.
 	Findings []repair.Finding
 	Error    string
 }
@@ -66,7 +66,7 @@ func (o *job) change(how func(*Operation)) {
 	how(&o.view)
 }
 
-// see returns a copy.
+// see returns a copy of the state.
 func (o *job) see() Operation {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -75,7 +75,7 @@ func (o *job) see() Operation {
 	return v
 }
 
-// Operations are those of a handler: a few at a time, until it is closed.
+// Operations holds the operations of a handler. It runs a few at a time, until it is closed.
 type Operations struct {
 	ctx    context.Context
 	cancel context.CancelFunc
@@ -158,7 +158,7 @@ func (os *Operations) Get(id string) (Operation, bool) {
 	return Operation{}, false
 }
 
-// List returns the operations that are kept, newest first.
+// List returns the stored operations, newest first.
 func (os *Operations) List() []Operation {
 	os.mu.Lock()
 	all := slices.Clone(os.all)

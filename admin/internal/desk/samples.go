@@ -9,21 +9,20 @@ import (
 	"time"
 
 	"github.com/luatx/luatx/admin"
-	"github.com/luatx/luatx/outbox"
 )
 
-// Sample is the numbers at a time.
+// Sample holds the numbers at a time.
 type Sample struct {
-	// Stats names the topNames largest destinations, types and classes of parked events. In the ring it names none.
+	// Stats names the topNames largest destinations, types and classes of parked events.
 	Stats admin.Stats
-	// Destinations, Types and Classes count the ones that Stats does not name.
+	// Destinations, Types and Classes count the names that Stats leaves out.
 	Destinations, Types, Classes Remainder
-	// Rates are since the sample before; nil: there is none.
+	// Rates are the rates since the previous sample, or nil if there is none, or if it is older than rateOver.
 	Rates *admin.Rates
-	Over  time.Duration // the rates'
+	Over  time.Duration // the duration of the rates
 }
 
-// topNames is how many destinations, types and classes a sample names: producers choose these names, and may choose many.
+// topNames is the number of destinations, types and classes in a sample. Producers choose these names, and may choose many.
 const topNames = 100
 
 // Remainder is the sum of the names that a sample leaves out.
@@ -32,7 +31,7 @@ type Remainder struct {
 	Events int64 `json:"events"`
 }
 
-// largest returns a copy of the largest counts, and the sum of the others. Names that count nothing are left out.
+// largest returns a copy of the largest counts, and the sum of the others. It leaves out names with a count of 0.
 func largest(counts map[string]int64) (map[string]int64, Remainder) {
 	names := make([]string, 0, len(counts))
 	for name, n := range counts {
@@ -53,27 +52,27 @@ func largest(counts map[string]int64) (map[string]int64, Remainder) {
 	return kept, rest
 }
 
-// freshness is for how long a sample is as good as a new one: many that look cost no more than one.
+// freshness is how long a sample is reused, so that many readers cost no more than one.
 const freshness = time.Second
 
-// Samples keeps the numbers of an hour.
+// rateOver is the longest time over which a sample has rates.
+const rateOver = time.Minute
+
+// Samples keeps the last sample.
 type Samples struct {
-	op    *admin.Operator
-	every time.Duration
-	turn  chan struct{} // held by who asks the server
+	op   *admin.Operator
+	turn chan struct{} // held by the caller that queries the server
 
 	mu    sync.Mutex
-	ring  []Sample
 	last  Sample
 	taken time.Time
-	kept  time.Time
 }
 
-func newSamples(op *admin.Operator, every time.Duration) *Samples {
-	return &Samples{op: op, every: every, turn: make(chan struct{}, 1)}
+func newSamples(op *admin.Operator) *Samples {
+	return &Samples{op: op, turn: make(chan struct{}, 1)}
 }
 
-// Now returns the numbers, asking the server at most once a second.
+// Now returns the numbers. It reads them from the servers at most once a second.
 func (s *Samples) Now(ctx context.Context) (Sample, error) {
 	if found, ok := s.fresh(); ok {
 		return found, nil
@@ -100,7 +99,7 @@ func (s *Samples) fresh() (Sample, bool) {
 	return s.last, !s.taken.IsZero() && time.Since(s.taken) < freshness
 }
 
-// keep makes a sample, and keeps it in the ring where the last one there is old enough.
+// keep creates a sample and stores it as the last one.
 func (s *Samples) keep(stats admin.Stats, at time.Time) Sample {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -109,23 +108,10 @@ func (s *Samples) keep(stats admin.Stats, at time.Time) Sample {
 	parked.ByDestination, now.Destinations = largest(parked.ByDestination)
 	parked.ByType, now.Types = largest(parked.ByType)
 	parked.ByClass, now.Classes = largest(parked.ByClass)
-	if !s.taken.IsZero() {
+	if over := stats.At.Sub(s.last.Stats.At); !s.taken.IsZero() && over <= rateOver {
 		rates := stats.Rates(s.last.Stats)
-		now.Rates, now.Over = &rates, stats.At.Sub(s.last.Stats.At)
+		now.Rates, now.Over = &rates, over
 	}
 	s.last, s.taken = now, at
-	if s.kept.IsZero() || at.Sub(s.kept) >= s.every*9/10 {
-		most := max(1, int(time.Hour/s.every))
-		bare := now // charts need numbers alone
-		bare.Stats.Parked, bare.Stats.Paused = outbox.Overview{Total: stats.Parked.Total}, nil
-		s.ring, s.kept = append(s.ring[max(0, len(s.ring)-most+1):], bare), at
-	}
 	return now
-}
-
-// List returns the samples of the last hour, oldest first.
-func (s *Samples) List() []Sample {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return slices.Clone(s.ring)
 }

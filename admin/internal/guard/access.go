@@ -13,7 +13,7 @@ const (
 	MayPurge
 )
 
-// String returns nothing, view, retry or purge.
+// String returns "" for no right, or view, retry or purge.
 func (a Access) String() string {
 	switch {
 	case a >= MayPurge:
@@ -33,5 +33,5 @@ type Identity struct {
 	Payloads bool
 }
 
-// ErrUnknown reports that an authorizer does not know who sent a request.
+// ErrUnknown is the error of an authorizer that cannot identify the sender of a request.
 var ErrUnknown = errors.New("admin: who asks is not known")

@@ -1,5 +1,5 @@
-// Package guard decides which HTTP requests reach an operator: it identifies their sender, checks rights and origins,
-// and bounds what they may cost. The API and the console register their routes with it.
+// Package guard decides which HTTP requests reach an operator. It identifies their sender, checks rights and origins, and
+// limits their cost. The API and the console register their routes with it.
 package guard
 
 import (
@@ -20,17 +20,17 @@ type Config struct {
 	Authorize func(*http.Request) (Identity, error)
 	// Challenge is the header WWW-Authenticate of a 401.
 	Challenge string
-	// ReadOnly lets nobody do more than look.
+	// ReadOnly limits every identity to reading.
 	ReadOnly bool
 	// Timeout bounds a request.
 	Timeout time.Duration
-	// MaxScans is how many requests to routes that scan run at a time, a quarter of them for one identity.
+	// MaxScans is the maximum number of requests to routes that scan at a time, and a quarter of it for one identity.
 	MaxScans int
-	// Logger gets refusals and failures.
+	// Logger logs rejected requests and failures.
 	Logger *slog.Logger
 }
 
-// Guard serves the requests that it lets through to its routes. It may be mounted under any prefix.
+// Guard passes the requests that it accepts to its routes. It may be mounted under any prefix.
 type Guard struct {
 	op      *admin.Operator
 	cfg     Config
@@ -47,7 +47,7 @@ func New(op *admin.Operator, cfg Config) *Guard {
 	return &Guard{op: op, cfg: cfg, mux: http.NewServeMux(), scans: newScans(cfg.MaxScans), logins: newThrottle()}
 }
 
-// AddPages registers the pages of a console, and its way to show errors.
+// AddPages registers the pages of a console and its error page.
 func (g *Guard) AddPages(pages Pages) {
 	g.Add(pages.Routes...)
 	g.renderError = pages.Error
@@ -72,7 +72,7 @@ func (g *Guard) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	address.Path, address.RawPath = asked, "" // routes match the decoded path
 	r.URL = &address
 	switch _, pattern := g.mux.Handler(r); {
-	case asked == "": // the prefix without its slash, from which no relative link leads inside
+	case asked == "": // the prefix without its slash, from which relative links would lead outside
 		g.serve(w, r, func(c *Call) error {
 			c.abandonBody()
 			c.to(baseName(r.RequestURI) + "/")
@@ -85,7 +85,7 @@ func (g *Guard) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// serve answers a request by do, and sends its error.
+// serve handles a request with do, and sends its error.
 func (g *Guard) serve(w http.ResponseWriter, r *http.Request, do func(*Call) error) {
 	c := &Call{W: w, R: r, guard: g}
 	harden(w.Header())
@@ -98,7 +98,7 @@ func (g *Guard) serve(w http.ResponseWriter, r *http.Request, do func(*Call) err
 	}
 }
 
-// enter checks the request against everything that its route needs, then does what the route does.
+// enter checks the request against the requirements of its route, and then runs the route.
 func (c *Call) enter(route Route) error {
 	if route.Probe {
 		return route.Do(c)
@@ -143,7 +143,7 @@ func (c *Call) enterNowhere() error {
 	return &Problem{Status: http.StatusMethodNotAllowed, Detail: "use " + allowed}
 }
 
-// headerOnly keeps the head of a reply.
+// headerOnly stores the status and header of a reply.
 type headerOnly struct {
 	header http.Header
 	status int
@@ -153,7 +153,7 @@ func (w *headerOnly) Header() http.Header         { return w.header }
 func (w *headerOnly) Write(p []byte) (int, error) { return len(p), nil }
 func (w *headerOnly) WriteHeader(status int)      { w.status = status }
 
-// pathOf returns the path behind the prefix, or "" if the request is for the prefix without its slash.
+// pathOf returns the path after the prefix, or "" if the request is for the prefix without its slash.
 func pathOf(r *http.Request) string {
 	asked, _, _ := strings.Cut(r.RequestURI, "?")
 	if r.URL.Path == "" && asked != "" && !strings.HasSuffix(asked, "/") {

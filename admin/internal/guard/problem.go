@@ -21,7 +21,7 @@ import (
 	"github.com/luatx/luatx/outbox"
 )
 
-// Problem is what went wrong, as RFC 9457 has it.
+// Problem is the JSON of an error, as in RFC 9457.
 type Problem struct { //nolint:errname // RFC 9457 calls it a problem
 	Title  string `json:"title"`
 	Status int    `json:"status"`
@@ -33,7 +33,7 @@ type Problem struct { //nolint:errname // RFC 9457 calls it a problem
 // Error implements error.
 func (p *Problem) Error() string { return p.Detail }
 
-// problemOf says how an error is answered. What is not the server's or the connection's is the request's.
+// problemOf returns the problem for an error. An error that is neither the server's nor the connection's is the request's.
 func problemOf(err error) *Problem {
 	if p, ok := errors.AsType[*Problem](err); ok {
 		p.Title = cmp.Or(p.Title, http.StatusText(p.Status))
@@ -53,7 +53,7 @@ func problemOf(err error) *Problem {
 	return &Problem{Title: http.StatusText(status), Status: status, Detail: err.Error()}
 }
 
-// unavailable reports whether an error is that of a server, or of the way to it.
+// unavailable reports whether an error is a failure of a server or of its connection.
 func unavailable(err error) bool {
 	_, stored := errors.AsType[*outbox.StorageError](err)
 	_, answered := errors.AsType[redis.Error](err)
@@ -90,12 +90,12 @@ func (c *Call) Answer(status int, value any) error {
 
 func (c *Call) write(status int, value any) {
 	var text bytes.Buffer
-	if err := json.NewEncoder(&text).Encode(value); err != nil { // of values that are made here
+	if err := json.NewEncoder(&text).Encode(value); err != nil { // the values are our own
 		c.guard.cfg.Logger.LogAttrs(c.R.Context(), slog.LevelError, "luatx: answer cannot be written", slog.String("path", c.R.URL.Path), slog.Any("error", err))
 		status = http.StatusInternalServerError
 	}
 	c.W.WriteHeader(status)
-	_, _ = c.W.Write(text.Bytes()) // a reader that has gone needs no answer
+	_, _ = c.W.Write(text.Bytes()) // ignore readers that have gone
 }
 
 // BadRequest returns a problem with status 400.

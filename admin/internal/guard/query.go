@@ -10,7 +10,7 @@ import (
 	"unicode/utf8"
 )
 
-// Only refuses what a route does not know, so that nothing misspelt means more than it says.
+// Only returns a problem for unknown parameters, so that a misspelled filter does not select more.
 func (c *Call) Only(names ...string) error {
 	for name := range c.Query {
 		if !slices.Contains(names, name) {
@@ -20,7 +20,7 @@ func (c *Call) Only(names ...string) error {
 	return nil
 }
 
-// Number reads a number of the query.
+// Number parses a number in the query.
 func (c *Call) Number(name string, otherwise, least, most int) (int, error) {
 	text := c.Query.Get(name)
 	if text == "" {
@@ -33,7 +33,7 @@ func (c *Call) Number(name string, otherwise, least, most int) (int, error) {
 	return n, nil
 }
 
-// Flag reads a 1 or 0 of the query.
+// Flag parses 1 or 0 in the query.
 func (c *Call) Flag(name string) (bool, error) {
 	n, err := c.Number(name, 0, 0, 1)
 	return n == 1, err

@@ -8,15 +8,15 @@ import (
 	"github.com/luatx/luatx/admin"
 )
 
-// Route tells what to do for a method and a path.
+// Route is the handler of a method and a path.
 type Route struct {
-	// Pattern is that of an http.ServeMux: a method and a path.
+	// Pattern is a pattern of http.ServeMux: a method and a path.
 	Pattern string
 	Needs   Access
 	Do      func(*Call) error
 	// Page marks a route for people: a POST takes a form, not JSON, and an error is a page.
 	Page bool
-	// Probe marks a route for those who watch the process. They need not be known.
+	// Probe marks a route for monitoring of the process, which needs no identity.
 	Probe bool
 	// Scans marks a route that reads lists or whole shards, so that few run at a time.
 	Scans bool
@@ -28,10 +28,10 @@ type Pages struct {
 	Error  func(*Call, *Problem)
 }
 
-// Call is one request that the Guard lets through.
+// Call is one request that the Guard has accepted.
 type Call struct {
 	W http.ResponseWriter
-	// R has the path behind the prefix that the Guard is mounted under.
+	// R has the path after the prefix under which the Guard is mounted.
 	R     *http.Request
 	Query url.Values
 	Who   Identity
@@ -44,7 +44,7 @@ type Call struct {
 	bodyRead bool
 }
 
-// Base is the way from the page that was asked for back to where the Guard is mounted.
+// Base returns the relative path from the requested page to the mount point of the Guard.
 func (c *Call) Base() string {
 	if n := strings.Count(c.R.URL.Path, "/") - 1; n > 0 {
 		return strings.Repeat("../", n)
@@ -52,10 +52,10 @@ func (c *Call) Base() string {
 	return "./"
 }
 
-// Redirect answers a form: the browser goes to another page, named from where the Guard is mounted.
+// Redirect replies to a form with a redirect to another page, relative to the mount point.
 func (c *Call) Redirect(page string) { c.to(c.Base() + page) }
 
-// to redirects. The location is relative: only the browser knows the prefix.
+// to redirects. The location is relative, because only the browser knows the prefix.
 func (c *Call) to(location string) {
 	c.W.Header().Set("Location", location)
 	c.W.WriteHeader(http.StatusSeeOther)

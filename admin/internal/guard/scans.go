@@ -7,13 +7,13 @@ import (
 	"time"
 )
 
-// scans bounds how many requests read lists or whole shards at a time, in all and for each identity.
+// scans limits the requests that read lists or whole shards at a time, in total and for each identity.
 type scans struct {
 	most, mostEach int
 
 	mu      sync.Mutex
 	running int
-	each    map[string]int // by name; none is 0
+	each    map[string]int // by name
 }
 
 func newScans(most int) *scans {

@@ -11,14 +11,14 @@ import (
 )
 
 const (
-	// loginBurst is how many logins of an address may fail at once, loginInterval how long it waits for one more after that.
+	// loginBurst is how many logins of an address may fail at once. After that, one more may fail per loginInterval.
 	loginBurst, loginInterval = 10, 6 * time.Second
-	// allBurst and allInterval are the same for all addresses together.
+	// allBurst and allInterval are the same limits for all addresses together.
 	allBurst, allInterval = 100, 100 * time.Millisecond
 )
 
-// throttle bounds the logins that fail, for each address and in all. Its memory is constant: addresses share cells by a
-// seeded hash. Credentials that were accepted lately pass, so that guesses of others lock nobody out.
+// throttle limits failed logins, for each address and in total. Its memory is constant, because addresses share cells by a
+// seeded hash. Recently accepted credentials pass, so that guesses of others lock nobody out.
 type throttle struct {
 	seed maphash.Seed
 
@@ -28,7 +28,7 @@ type throttle struct {
 	accepted [256][sha256.Size]byte
 }
 
-// cell is the time at which all failures so far will be forgotten.
+// cell holds the time at which all failures so far no longer count.
 type cell struct{ until time.Time }
 
 func newThrottle() *throttle { return &throttle{seed: maphash.MakeSeed()} }
@@ -79,7 +79,7 @@ func (t *throttle) attempt(r *http.Request) (accepted func(), err error) {
 	}, nil
 }
 
-// network is the address of a client, or its /64 in IPv6, of which one client has all addresses.
+// network returns the address of a client. For IPv6 it returns the /64, because one client has all of its addresses.
 func network(remote string) string {
 	addr, err := netip.ParseAddrPort(remote)
 	if err != nil {

@@ -5,6 +5,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/luatx/luatx"
+	"github.com/luatx/luatx/internal/history"
 	"github.com/luatx/luatx/internal/process"
 	"github.com/luatx/luatx/internal/shard"
 	"github.com/luatx/luatx/outbox"
@@ -17,9 +18,10 @@ type Core struct {
 	Scripts    *shard.Scripts
 	Store      *outbox.Store
 	Processes  *process.List
+	History    *history.History
 	// Name is recorded in the audit.
 	Name string
-	// Destinations returns an error for a destination that events may not be re-armed to. If it is nil, all are allowed.
+	// Destinations returns an error for a destination to which events may not be re-armed. If it is nil, all are allowed.
 	Destinations func(string) error
 }
 
@@ -34,5 +36,5 @@ func (h Handle) open() *Core { return h.core }
 // Of returns the parts of an *admin.Operator.
 func Of(operator interface{ open() *Core }) *Core { return operator.open() }
 
-// MaxReason is the longest reason of an act, in bytes.
+// MaxReason is the maximum size of a reason, in bytes.
 const MaxReason = 1024

@@ -12,8 +12,8 @@ import (
 	"github.com/luatx/luatx"
 )
 
-// allocations is how many times a transaction allocates beyond go-redis, which makes the same commands and sends one
-// EVALSHA of as many arguments, ready to be sent, to a script that does nothing.
+// allocations returns the number of allocations per transaction beyond those of go-redis. The baseline creates the same
+// commands and sends one prepared EVALSHA with as many arguments to an empty script.
 func allocations(ctx context.Context, servers *servers) (float64, error) {
 	d, err := servers.get(ctx, plain)
 	if err != nil {
@@ -60,7 +60,7 @@ func allocations(ctx context.Context, servers *servers) (float64, error) {
 	return all - own, err
 }
 
-// allocsOf is the mean number of allocations of a call.
+// allocsOf returns the mean number of allocations of a call.
 func allocsOf(call func() error) (float64, error) {
 	const calls = 1000
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
@@ -78,7 +78,7 @@ func allocsOf(call func() error) (float64, error) {
 	return float64((after.Mallocs - before.Mallocs) / calls), nil
 }
 
-// lastEval is a hook that keeps the arguments of the last EVALSHA.
+// lastEval is a hook that records the arguments of the last EVALSHA.
 type lastEval struct {
 	mu   sync.Mutex
 	last []any

@@ -1,4 +1,4 @@
-// Package commit measures the ways to commit one transaction: in a base cell, and along one axis after the other.
+// Package commit measures the ways to commit one transaction, in a base cell and along several axes.
 package commit
 
 import (
@@ -12,7 +12,7 @@ import (
 	"github.com/luatx/luatx/internal/test/measure/ways"
 )
 
-// Group is the measurement.
+// Group returns the group of these measurements.
 func Group() suite.Group { return suite.Group{Name: "commit", Run: run} }
 
 func run(ctx context.Context, env suite.Env) (report suite.Report, err error) {
@@ -40,6 +40,18 @@ func run(ctx context.Context, env suite.Env) (report suite.Report, err error) {
 			return report, err
 		}
 	}
+	if env.Wanted(growingMasters) {
+		env.Log(growingMasters)
+		if r.tables[growingMasters], err = mastersGrow(ctx, env); err != nil {
+			return report, err
+		}
+	}
+	if env.Wanted(growingShards) {
+		env.Log(growingShards)
+		if r.tables[growingShards], err = shardsGrow(ctx, env, servers); err != nil {
+			return report, err
+		}
+	}
 	if env.Wanted("allocations") {
 		if r.allocs, err = allocations(ctx, servers); err != nil {
 			return report, err
@@ -48,7 +60,7 @@ func run(ctx context.Context, env suite.Env) (report suite.Report, err error) {
 	return r.report(all)
 }
 
-// measure runs the cell's ways side by side.
+// measure runs the cell's ways in alternation.
 func (c cell) measure(ctx context.Context, env suite.Env, servers *servers) (measure.Table, error) {
 	d, err := servers.get(ctx, c.on)
 	if err != nil {
@@ -60,10 +72,10 @@ func (c cell) measure(ctx context.Context, env suite.Env, servers *servers) (mea
 	return measure.Interleave(ctx, c.Cell, ways.Commit(client, c.ways...), env.Rounds, env.Per)
 }
 
-// spread is the cell in which one master stands beside three.
+// spread is the name of the cell that compares one master with three.
 const spread = "masters 3 beside 1"
 
-// spreading runs the same transactions, on 16 tags, on one server and on three masters, side by side.
+// spreading runs the same transactions on 16 tags on one server and on three masters, in alternation.
 func spreading(ctx context.Context, env suite.Env, servers *servers) (measure.Table, error) {
 	cell := measure.Cell{Name: spread, Callers: baseCallers, Payload: basePayload, Tags: 16, Prefix: "bench"}
 	var side []measure.Way
@@ -83,6 +95,6 @@ func spreading(ctx context.Context, env suite.Env, servers *servers) (measure.Ta
 
 // finish empties the servers and closes the client.
 func (d *deployment) finish(ctx context.Context, client redis.UniversalClient) {
-	_ = d.empty(context.WithoutCancel(ctx), client) // where the server is ill the next cell says so
+	_ = d.empty(context.WithoutCancel(ctx), client) // if the server fails, the next cell reports it
 	_ = client.Close()
 }

@@ -10,13 +10,13 @@ import (
 	"github.com/luatx/luatx/internal/test/measure/ways"
 )
 
-// results are what was measured, by the cells' names.
+// results are the measurements, by the cells' names.
 type results struct {
 	tables map[string]measure.Table
-	allocs float64 // negative or 0: not measured
+	allocs float64 // 0 or negative if not measured
 }
 
-// figures are the ratios that have a goal.
+// figures lists the ratios that have a goal.
 var figures = []struct {
 	name, cell, way, base string
 	metric                measure.Metric
@@ -28,16 +28,23 @@ var figures = []struct {
 	{"server_cpu_c64_vs_three_step", "base", ways.Luatx, ways.ThreeStep, measure.ServerCPUs},
 	{"server_cpu_unbatched_vs_three_step", "base", ways.Unbatched, ways.ThreeStep, measure.ServerCPUs},
 	{"server_cpu_unbatched_vs_handwritten", "base", ways.Unbatched, ways.Handwritten, measure.ServerCPUs},
+	{"commit_10kb_vs_three_step", "payload 10000", ways.Luatx, ways.ThreeStep, measure.Throughput},
+	{"server_cpu_10kb_vs_three_step", "payload 10000", ways.Luatx, ways.ThreeStep, measure.ServerCPUs},
+	{"commit_100kb_vs_three_step", "payload 100000", ways.Luatx, ways.ThreeStep, measure.Throughput},
+	{"server_cpu_100kb_vs_three_step", "payload 100000", ways.Luatx, ways.ThreeStep, measure.ServerCPUs},
 	{"server_cpu_3masters_vs_one", spread, string(masters), string(plain), measure.ServerCPUs},
 }
 
-const intro = `One transaction, many ways: a message is checked to be new, and known for 24 hours; three fields of a hash
-are set, a counter goes up, an event is put where a relay finds it, and the message is acknowledged. The messages are
-pending in a stream before a round begins. *three-step* loses the message where the process dies behind its first step,
-and applies it twice where the reply to its second is lost; *plain pipeline* is the limit without any atomicity.
-*handwritten script* is a script for this very transaction, which undoes nothing and knows no fence: the floor. In
-*luatx* the acknowledgement is part of the commit, callers at the same time share scripts, and the event waits in the
-outbox; the rows below it change one of these, or add a guarded read or a command that is undone by a dump.`
+const intro = `Each way commits the same transaction. It checks that a message is new and remembers its id for 24 hours, sets
+three fields of a hash, increments a counter, adds an event where a relay finds it, and acknowledges the message. The messages are
+pending in a stream before a round begins.
+
+- *pipeline mode* sends SET NX, then MULTI … EXEC, then XACK. It loses the message if the process dies after the first step, and
+  applies the message twice if the reply to the second step is lost.
+- *plain commands* sends the same commands in one pipeline without any atomicity. It is the limit.
+- *handwritten script* is a script for this one transaction. It has no undo and no fence.
+- *luatx* acknowledges in the commit, lets concurrent callers share a script, and keeps the event in the outbox. The rows below it
+  change one of these, or add a guarded read or a command that is undone by a dump.`
 
 func (r results) report(all []axis) (suite.Report, error) {
 	report := suite.Report{Title: "Commit", Intro: intro, Figures: map[string]measure.Spread{}}
@@ -62,7 +69,7 @@ func (r results) report(all []axis) (suite.Report, error) {
 	}
 	for _, a := range all {
 		a.cells = slices.DeleteFunc(a.cells, func(c cell) bool { _, ok := r.tables[c.Name]; return !ok })
-		if len(a.cells) == 0 || len(a.cells) == 1 && a.cells[0].Name == "base" { // it has a table of its own
+		if len(a.cells) == 0 || len(a.cells) == 1 && a.cells[0].Name == "base" { // it has its own table
 			continue
 		}
 		report.Grids = append(report.Grids, r.axisGrid(a))
@@ -73,10 +80,17 @@ func (r results) report(all []axis) (suite.Report, error) {
 	if table, ok := r.tables[spread]; ok {
 		report.Grids = append(report.Grids, spreadGrid(table))
 	}
+	if table, ok := r.tables[growingMasters]; ok {
+		report.Grids = append(report.Grids, growthGrid(table,
+			"luatx in batches of 16, 8 at once on 48 tags; every master is a process, and all share the machine's cores.", "masters"))
+	}
+	if table, ok := r.tables[growingShards]; ok {
+		report.Grids = append(report.Grids, growthGrid(table, "luatx in batches of 16, 8 at once, spread over so many shards of one server.", "shards"))
+	}
 	return report, nil
 }
 
-// to is a ratio to the three-step way as text, and "" where the way was not measured.
+// to returns the ratio of a way to pipeline mode as text, or "" if the way was not measured.
 func to(table measure.Table, way string, metric measure.Metric) string {
 	ratio, err := table.Ratio(way, ways.ThreeStep, metric)
 	if err != nil {
@@ -85,7 +99,7 @@ func to(table measure.Table, way string, metric measure.Metric) string {
 	return suite.Spread(ratio)
 }
 
-// value is a median as text.
+// value returns a median as text.
 func value(table measure.Table, way string, metric measure.Metric) string {
 	v, err := table.Value(way, metric)
 	if err != nil {
@@ -94,10 +108,10 @@ func value(table measure.Table, way string, metric measure.Metric) string {
 	return suite.Number(v.Median)
 }
 
-// baseGrid has everything of the base cell.
+// baseGrid returns all measurements of the base cell.
 func baseGrid(table measure.Table) suite.Grid {
 	grid := suite.Grid{
-		Caption: "64 callers, one server, events of 300 bytes; × is to the three-step way. CPU is a transaction's.",
+		Caption: "64 callers on one server, with events of 300 bytes. × is the ratio to the pipeline mode. CPU times are for one transaction.",
 		Head:    []string{"way", "a second", "throughput ×", "server CPU ×", "server µs", "client µs", "allocations", "p50 ms", "p99 ms"},
 	}
 	for _, way := range table.Ways {
@@ -110,9 +124,9 @@ func baseGrid(table measure.Table) suite.Grid {
 	return grid
 }
 
-// axisGrid has throughput and server CPU of each way at each point, and absolute numbers of the base of the ratios.
+// axisGrid returns throughput and server CPU of each way at each point, and the absolute numbers of the baseline.
 func (r results) axisGrid(a axis) suite.Grid {
-	grid := suite.Grid{Caption: a.caption + " Throughput × · server CPU a transaction ×, to the three-step way.", Head: []string{"way"}}
+	grid := suite.Grid{Caption: a.caption + " Each cell has the ratios to the pipeline mode: throughput · server CPU of a transaction.", Head: []string{"way"}}
 	for _, c := range a.cells {
 		grid.Head = append(grid.Head, a.label+" "+c.label)
 	}
@@ -139,8 +153,8 @@ func (results) point(table measure.Table, way string) string {
 
 func (r results) plot(a axis, kind string, metric measure.Metric) suite.Plot {
 	p := suite.Plot{
-		Name: "commit-" + a.name + "-" + kind, Title: "Commit: " + kind + " by " + a.label + ", to the three-step way",
-		XLabel: a.label, YLabel: "× three-step", LogY: kind == "throughput",
+		Name: "commit-" + a.name + "-" + kind, Title: "Commit: " + kind + " by " + a.label + ", relative to the pipeline mode",
+		XLabel: a.label, YLabel: "× pipeline mode", LogY: kind == "throughput",
 	}
 	for _, c := range a.cells {
 		p.X = append(p.X, c.label)
@@ -148,7 +162,7 @@ func (r results) plot(a axis, kind string, metric measure.Metric) suite.Plot {
 	for _, way := range mainWays {
 		s := suite.Series{Name: way}
 		for _, c := range a.cells {
-			ratio, _ := r.tables[c.Name].Ratio(way, ways.ThreeStep, metric) // zero is left out
+			ratio, _ := r.tables[c.Name].Ratio(way, ways.ThreeStep, metric) // zero values are not drawn
 			s.Y = append(s.Y, ratio)
 		}
 		p.Series = append(p.Series, s)
@@ -156,10 +170,10 @@ func (r results) plot(a axis, kind string, metric measure.Metric) suite.Plot {
 	return p
 }
 
-// spreadGrid has one master beside three.
+// spreadGrid compares one master with three.
 func spreadGrid(table measure.Table) suite.Grid {
 	grid := suite.Grid{
-		Caption: "luatx with 64 callers on 16 tags, one server beside three masters; the machine's cores are shared by all.",
+		Caption: "luatx with 64 callers on 16 tags: one server, and three masters that share the same cores.",
 		Head:    []string{"", "a second", "server µs a transaction", "throughput × one server", "server CPU × one server"},
 	}
 	for _, way := range table.Ways {

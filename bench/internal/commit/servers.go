@@ -12,7 +12,7 @@ import (
 	"github.com/luatx/luatx/internal/test/redistest"
 )
 
-// kind is a deployment.
+// kind is a kind of deployment.
 type kind string
 
 const (
@@ -27,7 +27,7 @@ var config = map[kind][]string{
 	always:   {"appendonly yes", "appendfsync always", "auto-aof-rewrite-percentage 0"},
 }
 
-// servers starts what is asked for, once.
+// servers starts each deployment when it is first needed.
 type servers struct {
 	running map[kind]*deployment
 }
@@ -73,7 +73,7 @@ func startServer(ctx context.Context, k kind) (*deployment, error) {
 	return &deployment{addrs: []string{server.Addr()}, close: server.Close}, nil
 }
 
-// startCluster starts masters that have no replicas: what those do with the processors is no matter of the way.
+// startCluster starts masters without replicas, whose CPU time would not be the way's.
 func startCluster(ctx context.Context, _ kind) (*deployment, error) {
 	cluster, err := redistest.StartCluster(ctx)
 	if err != nil {
@@ -86,7 +86,7 @@ func startCluster(ctx context.Context, _ kind) (*deployment, error) {
 	return d, nil
 }
 
-// withoutReplicas ends the replicas and makes the masters forget them, or clients would try to reach them.
+// withoutReplicas stops the replicas and makes the masters forget them, because clients would try to reach them.
 func (d *deployment) withoutReplicas(ctx context.Context, cluster *redistest.Cluster3) error {
 	masters, err := cluster.Masters(ctx)
 	if err != nil {
@@ -121,7 +121,7 @@ func ask(ctx context.Context, server *redistest.Server, args ...any) (string, er
 	return client.Do(ctx, args...).Text()
 }
 
-// client is as far away as the round trip says.
+// client returns a client with the given round trip.
 func (d *deployment) client(callers int, roundTrip time.Duration) redis.UniversalClient {
 	o := &redis.UniversalOptions{Addrs: d.addrs, IsClusterMode: d.cluster, PoolSize: callers + 8}
 	if roundTrip > 0 {
@@ -136,7 +136,7 @@ func (d *deployment) client(callers int, roundTrip time.Duration) redis.Universa
 	return redis.NewUniversalClient(o)
 }
 
-// empty removes all keys.
+// empty deletes all keys.
 func (d *deployment) empty(ctx context.Context, client redis.UniversalClient) error {
 	if cluster, ok := client.(*redis.ClusterClient); ok {
 		return cluster.ForEachMaster(ctx, func(ctx context.Context, node *redis.Client) error { return node.FlushAll(ctx).Err() })
@@ -144,8 +144,8 @@ func (d *deployment) empty(ctx context.Context, client redis.UniversalClient) er
 	return client.FlushAll(ctx).Err()
 }
 
-// distant is a connection whose replies arrive later. A proxy in between would use the processors that client and
-// server share once more for every round trip, and flatter what makes few of them.
+// distant is a connection with delayed replies. A proxy would use CPU time of the shared machine for every round trip, and
+// so favor ways with few round trips.
 type distant struct {
 	net.Conn
 	by    time.Duration
@@ -166,7 +166,7 @@ func (d *distant) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// SyscallConn lets the client see whether the connection still stands, as it does with others.
+// SyscallConn lets the client check the connection, as it does with others.
 func (d *distant) SyscallConn() (syscall.RawConn, error) {
 	if conn, ok := d.Conn.(syscall.Conn); ok {
 		return conn.SyscallConn()

@@ -1,5 +1,5 @@
-// Package instructions counts the instructions that a server runs for one transaction and for one published event. Unlike
-// times they do not depend on what else the machine does.
+// Package instructions counts the instructions that a server executes for one transaction and for one published event.
+// Unlike times, they do not depend on the load of the machine.
 package instructions
 
 import (
@@ -12,16 +12,16 @@ import (
 	"github.com/luatx/luatx/internal/test/measure/ways"
 )
 
-// Group is the measurement.
+// Group returns the group of these measurements.
 func Group() suite.Group { return suite.Group{Name: "instructions", Run: run} }
 
 const (
-	warmUp  = 2048 // more than it takes until the plan is compiled
-	counted = 2048 // transactions, or events
-	payload = 300  // bytes of an event's body
+	warmUp  = 2048 // enough for the plan to be compiled
+	counted = 2048 // transactions or events
+	payload = 300  // size of an event's body in bytes
 )
 
-// A row is something that is counted. It does its work n times.
+// A row is one counted operation. Its work repeats the operation n times.
 type row struct {
 	figure, name string
 	begin        func(ctx context.Context, c *counter) (work, error)
@@ -39,7 +39,8 @@ var rows = []row{
 	{"instructions_batch64_k", "luatx, in batches of 64", commits(ways.Batch64)},
 	{"instructions_general_alone_k", "luatx, alone in the general script", commits(ways.General)},
 	{"instructions_general_batch16_k", "luatx, in batches of 16 in the general script", commits(ways.General16)},
-	{"instructions_relay_k", "luatx relay, an event", relays},
+	{"instructions_relay_k", "luatx relay, an event", relays(false)},
+	{"instructions_relay_given_k", "luatx relay, an event with an id of the caller's", relays(true)},
 }
 
 const intro = `Thousands of instructions that the server runs in user space for one transaction or event, counted by callgrind. The
@@ -69,7 +70,7 @@ func run(ctx context.Context, env suite.Env) (report suite.Report, err error) {
 	return report, nil
 }
 
-// count returns how many thousand instructions the row's work takes each time, on average over n times.
+// count returns the average number of instructions per operation, in thousands, over n operations.
 func (r row) count(ctx context.Context, c *counter, n int) (float64, error) {
 	if err := c.client.FlushAll(ctx).Err(); err != nil {
 		return 0, err
@@ -85,7 +86,7 @@ func (r row) count(ctx context.Context, c *counter, n int) (float64, error) {
 	return float64(all) / float64(n) / 1000, err
 }
 
-// commits does the transactions of a way one after the other.
+// commits runs the transactions of a way one after another.
 func commits(way string) func(context.Context, *counter) (work, error) {
 	return func(ctx context.Context, c *counter) (work, error) {
 		running, err := ways.Commit(c.client, way)[0].Setup(ctx, measure.Cell{Payload: payload, Tags: 1, Prefix: "bench"})

@@ -2,6 +2,7 @@ package instructions
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"log/slog"
 	"time"
@@ -12,8 +13,12 @@ import (
 	"github.com/luatx/luatx/relay"
 )
 
-// relays publishes a backlog to nobody.
-func relays(_ context.Context, c *counter) (work, error) {
+// relays publishes a backlog with a publisher that discards events. The ids of its events are derived from the transaction, or given.
+func relays(given bool) func(context.Context, *counter) (work, error) {
+	return func(_ context.Context, c *counter) (work, error) { return newRelays(c, given) }
+}
+
+func newRelays(c *counter, given bool) (work, error) {
 	keyspace := luatx.Partitions(1)
 	quiet := slog.New(slog.DiscardHandler)
 	tr, err := luatx.New(c.client, luatx.Config{Namespace: "bench", Keyspace: keyspace, Logger: quiet, NoWakeUps: true})
@@ -27,7 +32,7 @@ func relays(_ context.Context, c *counter) (work, error) {
 				if _, err := tr.Transact(ctx, "a", func(tx *luatx.Tx) error {
 					for range min(n, 256) {
 						next++
-						if err := tx.Emit(event(next)); err != nil {
+						if err := tx.Emit(event(next, given)); err != nil {
 							return err
 						}
 					}
@@ -73,9 +78,14 @@ func relays(_ context.Context, c *counter) (work, error) {
 	}, nil
 }
 
-// event returns the event of a number.
-func event(n int) luatx.Event {
-	id := fmt.Sprintf("00000000-0000-4000-8000-%012d", n)
-	return luatx.Event{ID: id, Body: fmt.Appendf(nil,
-		`{"specversion":"1.0","id":"%s","source":"/bench","type":"order.placed","data":{"note":"%0200d"}}`, id, n)}
+// event returns the event of a number. The outbox remembers its id after it was sent if it is given.
+func event(n int, given bool) luatx.Event {
+	e := luatx.Event{
+		Data:       json.RawMessage(fmt.Sprintf(`{"note":"%0200d"}`, n)),
+		Attributes: message.Attributes{"source": "/bench", "type": "order.placed"},
+	}
+	if given {
+		e.ID = fmt.Sprintf("00000000-0000-4000-8000-%012d", n)
+	}
+	return e
 }

@@ -17,11 +17,11 @@ import (
 	"github.com/luatx/luatx/relay"
 )
 
-// childAddr names the server to a second process of this program, which is a relay and nothing else.
+// childAddr is the environment variable with the server's address for a second process of this program, which only runs a
+// relay.
 const childAddr = "LUATX_BENCH_RELAY"
 
-// Child is what the program does first: where it was started as a second process it relays until its standard input
-// ends, and reports that it was.
+// Child must be called first in main. In a second process, it runs the relay until standard input ends, and returns true.
 func Child(ctx context.Context) (was bool, err error) {
 	addr := os.Getenv(childAddr)
 	if addr == "" {
@@ -31,12 +31,12 @@ func Child(ctx context.Context) (was bool, err error) {
 	defer cancel()
 	go func() {
 		defer cancel()
-		_, _ = io.Copy(io.Discard, os.Stdin) // ends with the first process, whatever becomes of that
+		_, _ = io.Copy(io.Discard, os.Stdin) // ends when the first process ends, even by a crash
 	}()
 	return true, relayTo(ctx, addr, os.Stdout)
 }
 
-// relayTo writes a line for each event that is published: its number, and when.
+// relayTo runs a relay and writes a line for each published event: its number and time.
 func relayTo(ctx context.Context, addr string, out io.Writer) error {
 	client := connect(addr)
 	defer func() { _ = client.Close() }()
@@ -55,10 +55,10 @@ func relayTo(ctx context.Context, addr string, out io.Writer) error {
 	return errors.Join(err, <-written)
 }
 
-// write writes whatever waits at once.
+// write writes the waiting lines together.
 func write(out io.Writer, lines <-chan [2]int64) error {
 	buffered := bufio.NewWriter(out)
-	var failed error // what follows is read all the same: the relay must not wait for it
+	var failed error // keep receiving after a failure, so that the relay does not wait
 	for line := range lines {
 		_, err := fmt.Fprintln(buffered, line[0], line[1])
 		if len(lines) == 0 {
@@ -69,7 +69,7 @@ func write(out io.Writer, lines <-chan [2]int64) error {
 	return failed
 }
 
-// noting is a publisher that tells the number of each event, and when it was given it.
+// noting is a publisher that reports the number of each event and the time at which it was received.
 func noting(note func(i int, at int64)) relay.Publisher {
 	return relay.PublisherFunc(func(_ context.Context, events []*message.RawMessage) []error {
 		at := time.Now().UnixNano()
@@ -80,7 +80,7 @@ func noting(note func(i int, at int64)) relay.Publisher {
 	})
 }
 
-// numberOf is the number of an event; negative: it is none of those here.
+// numberOf returns the number of an event, or a negative number for an unknown id.
 func numberOf(id string) int {
 	i, err := strconv.Atoi(id[strings.LastIndexByte(id, '-')+1:])
 	if err != nil {
@@ -89,7 +89,7 @@ func numberOf(id string) int {
 	return i
 }
 
-// startChild starts a second process, which has the relay, and tells what it has published.
+// startChild starts a second process with the relay, and calls published for each event.
 func startChild(ctx context.Context, addr string, published func(i int, at int64)) (stop func() error, err error) {
 	program, err := os.Executable()
 	if err != nil {

@@ -29,7 +29,7 @@ const (
 	drainBacklog  = 100_000
 	drainTimeout  = 2 * time.Minute
 	readAtOnce    = 100
-	streamAtOnce  = 1000 // entries of a pipeline that fills a stream
+	streamAtOnce  = 1000 // entries per pipeline when filling a stream
 	drainedStream = "bench:stream"
 )
 
@@ -73,11 +73,11 @@ func drain(ctx context.Context, env suite.Env, b *bed, report *suite.Report) err
 	return nil
 }
 
-// drainer has a backlog of so many events, and gets rid of it.
+// drainer creates a backlog of n events and drains it.
 type drainer struct {
 	fill  func(ctx context.Context, n int) error
 	drain func(ctx context.Context, n int) error
-	left  func(ctx context.Context) (int64, error) // events that wait or are being published
+	left  func(ctx context.Context) (int64, error) // number of events that wait or are being published
 }
 
 func drainers(b *bed) []measure.Way {
@@ -99,7 +99,7 @@ func drainers(b *bed) []measure.Way {
 	}
 }
 
-// way makes a way of a drainer: each round begins with an empty server and a new backlog, and ends with none.
+// way returns a drainer as a way. Each round starts with an empty server and a new backlog, which it drains completely.
 func way(name string, b *bed, begin func() (drainer, error)) measure.Way {
 	return measure.Way{Name: name, Setup: func(context.Context, measure.Cell) (*measure.Running, error) {
 		d, err := begin()
@@ -127,7 +127,7 @@ func way(name string, b *bed, begin func() (drainer, error)) measure.Way {
 	}}
 }
 
-// newRelayDrainer is a relay as users have it, which finds the backlog when it starts.
+// newRelayDrainer returns a relay with usual settings that finds the backlog when it starts.
 func newRelayDrainer(client redis.UniversalClient, tags int, cfg relay.Config) (drainer, error) {
 	keyspace := luatx.Partitions(tags)
 	tr, err := transactor(client, keyspace, quiet)
@@ -162,19 +162,19 @@ func newRelayDrainer(client redis.UniversalClient, tags int, cfg relay.Config) (
 	}, nil
 }
 
-// pending returns how many events are left to publish, the leased ones included.
+// pending returns the number of unpublished events, including leased ones.
 func pending(ctx context.Context, tr *luatx.Transactor) (int64, error) {
 	counts, err := outbox.NewStore(tr).Counts(ctx)
 	return counts.Pending + counts.Waiting, err
 }
 
-// loop is what a person would write over a stream: read, publish, acknowledge and delete, read again.
+// loop is a hand-written loop over a stream: read, publish, acknowledge and delete, read again.
 type loop struct {
 	client *redis.Client
 	count  int64
-	fused  bool // the next read stands in the pipeline of what was read before
+	fused  bool // the next read is in the pipeline of the acknowledgement
 	decode bool
-	apart  bool // a round trip for each command
+	apart  bool // one round trip for each command
 }
 
 func (l loop) fill(ctx context.Context, n int) error {
@@ -212,7 +212,7 @@ func (l loop) drain(ctx context.Context, n int) error {
 	return err
 }
 
-// settle acknowledges and deletes, and reads on where that is to go along.
+// settle acknowledges and deletes entries. With fused, it also reads the next ones.
 func (l loop) settle(ctx context.Context, ids []string, more bool) (next *redis.XStreamSliceCmd, err error) {
 	if l.apart {
 		return nil, errors.Join(
@@ -235,7 +235,7 @@ func (l loop) read(ctx context.Context, on redis.Cmdable) *redis.XStreamSliceCmd
 	})
 }
 
-// publish looks at what was read, and returns its ids.
+// publish decodes the entries of a read if required, and returns their ids.
 func (l loop) publish(read *redis.XStreamSliceCmd) ([]string, error) {
 	streams, err := read.Result()
 	if err != nil {

@@ -12,15 +12,11 @@ import (
 	"github.com/luatx/luatx/internal/test/measure"
 )
 
-// growth measures a claim, a settlement and a commit with more and more events pending. The backlogs are there side by
-// side, and take turns.
+// growth measures a claim, a settlement and a commit with increasing numbers of pending events. The backlogs exist at the
+// same time and alternate.
 func growth(ctx context.Context, env suite.Env, b *bed, report *suite.Report) error {
-	sizes := []int{10_000, 100_000, 1_000_000}
-	if env.Short {
-		sizes = sizes[:2]
-	}
 	var backlogs []*backlog
-	for _, size := range sizes {
+	for size := leastBacklog; size <= max(env.Pending, leastBacklog); size *= 10 {
 		env.Log("%d pending", size)
 		l, err := newBacklog(ctx, b, size)
 		if err != nil {
@@ -73,18 +69,20 @@ func growth(ctx context.Context, env suite.Env, b *bed, report *suite.Report) er
 }
 
 const (
-	growthOps   = 2000 // events of a round, few beside the smallest backlog
+	leastBacklog = 10_000
+
+	growthOps   = 2000 // events per round, few compared with the smallest backlog
 	growthBatch = 100
 )
 
-// backlog is a shard with so many events pending.
+// backlog is a shard with a fixed number of pending events.
 type backlog struct {
 	*bed
 	size    int
 	tr      *luatx.Transactor
 	scripts *shard.Scripts
 	shard   shard.Shard
-	next    int // the number of the next event
+	next    int // number of the next event
 	held    []shard.Claim
 }
 
@@ -99,7 +97,7 @@ func newBacklog(ctx context.Context, b *bed, size int) (*backlog, error) {
 
 func (l *backlog) name() string { return fmt.Sprint(l.size, " pending") }
 
-// refill brings the backlog to its size again, give or take what a round takes.
+// refill restores the size of the backlog, except for the events of a round.
 func (l *backlog) refill(ctx context.Context) error {
 	waiting, err := pending(ctx, l.tr)
 	if n := l.size - int(waiting); err == nil && n > 0 {
@@ -109,7 +107,7 @@ func (l *backlog) refill(ctx context.Context) error {
 	return err
 }
 
-// commits adds events.
+// commits measures commits that add events.
 func (l *backlog) commits() *measure.Running {
 	first := 0
 	return &measure.Running{
@@ -130,7 +128,7 @@ func (l *backlog) commits() *measure.Running {
 	}
 }
 
-// claims takes events; between rounds they are settled, and others come in their place.
+// claims measures claims of events. Between rounds they are settled and replaced.
 func (l *backlog) claims() *measure.Running {
 	return &measure.Running{
 		Prepare: func(ctx context.Context, _ int) error {
@@ -147,7 +145,7 @@ func (l *backlog) claims() *measure.Running {
 	}
 }
 
-// settles gets rid of what was claimed between rounds.
+// settles measures the settlement of events that are claimed between rounds.
 func (l *backlog) settles() *measure.Running {
 	return &measure.Running{
 		Prepare: func(ctx context.Context, n int) error {

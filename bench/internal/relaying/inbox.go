@@ -22,15 +22,15 @@ const (
 	inboxCaption = "Memory of the server for each of %s ids of %d characters that are known for 24 hours."
 )
 
-// bucketed is the note on another layout.
+// bucketed is the note about another layout.
 const bucketed = `**A bucketed inbox** would keep the digests in many small hashes, of up to about 100 each, which Redis holds as one packed
 list: 42 bytes an id in a prototype, less than half of what one hash takes. It would buy memory alone: 1,000 messages a second
 for 24 hours take about 8 GB in one hash, and would take 3.6 GB. It would cost a key for each bucket, which a script must
-declare: a batch of 64 transactions would touch up to 128 buckets more, and every look would read through half a list, at one to
-two microseconds instead of half a one; the turn of the generations, one RENAME now, would become thousands of keys to
-delete, or a time to live on each, which policies such as volatile-lru may then evict: ids would be forgotten in silence.`
+declare. A batch of 64 transactions would touch up to 128 buckets more, and every lookup would read through half a list, at one to
+two microseconds instead of half a microsecond. The rotation of the generations, one RENAME now, would delete thousands of keys, or
+set a time to live on each. Policies such as volatile-lru may evict such keys, and the inbox would forget their ids silently.`
 
-// inbox measures what an id takes, in luatx' inbox and as a key of its own.
+// inbox measures the memory of an id in the inbox of luatx, and as a key of its own.
 func inbox(ctx context.Context, env suite.Env, b *bed, report *suite.Report) error {
 	n := inboxIDs
 	if env.Short {
@@ -60,7 +60,7 @@ func inbox(ctx context.Context, env suite.Env, b *bed, report *suite.Report) err
 	return nil
 }
 
-// memory is what each of n ids takes: what is there without them, scripts and buffers, does not count.
+// memory returns the memory of each of n ids. It excludes what exists without them, such as scripts and buffers.
 func (b *bed) memory(ctx context.Context, n int, fill func(ctx context.Context, b *bed, from, n int) error) (float64, error) {
 	if err := errors.Join(b.client.FlushAll(ctx).Err(), fill(ctx, b, 0, inboxAtOnce)); err != nil {
 		return 0, err
@@ -76,7 +76,7 @@ func (b *bed) memory(ctx context.Context, n int, fill func(ctx context.Context, 
 	return float64(full-empty) / float64(n), err
 }
 
-// usedMemory is what the data takes, its indexes included: without the clients' buffers.
+// usedMemory returns the memory of the data and its indexes, without the clients' buffers.
 func (b *bed) usedMemory(ctx context.Context) (int64, error) {
 	info := b.client.InfoMap(ctx, "memory")
 	if err := info.Err(); err != nil {
@@ -115,14 +115,14 @@ func fillInbox(ctx context.Context, b *bed, from, n int) error {
 				return result.Err
 			}
 			if result.Outcome != luatx.Committed {
-				return fmt.Errorf("an id was known before: %v", result.Outcome)
+				return fmt.Errorf("an id was a duplicate: %v", result.Outcome)
 			}
 		}
 	}
 	return nil
 }
 
-// fillKeys is the usual way.
+// fillKeys stores each id as a key.
 func fillKeys(ctx context.Context, b *bed, from, n int) error {
 	for i := from; i < from+n; i += inboxAtOnce {
 		_, err := b.client.Pipelined(ctx, func(pipe redis.Pipeliner) error {

@@ -17,12 +17,12 @@ import (
 	"github.com/luatx/luatx/relay"
 )
 
-// lineup is how events come to be published.
+// lineup is a setup for publishing events.
 type lineup struct {
 	name  string
-	relay *relay.Config // of this process; nil: another process has the relay
-	mute  bool          // commits tell nobody
-	rates []int         // commits a second
+	relay *relay.Config // of this process; nil if another process has the relay
+	mute  bool          // commits send no wake-ups
+	rates []int         // commits per second
 }
 
 const inlineWay, otherWay = "inline", "other process"
@@ -42,14 +42,14 @@ func lineups() []lineup {
 
 const (
 	latencyTags  = 16
-	sweepEvery   = time.Second // of 16 tags, by default
+	sweepEvery   = time.Second // for 16 tags, the default
 	arrivesFor   = 10 * time.Second
 	minimalRound = 300 * time.Millisecond
 )
 
-// reading is what one round of a lineup at a rate shows.
+// reading is the result of one round of a lineup at a rate.
 type reading struct {
-	commit, publish []time.Duration // round trip of the commit; from its reply to the publish; sorted
+	commit, publish []time.Duration // round trips of commits, and times from the reply to the publish, both sorted
 	took            time.Duration
 }
 
@@ -57,7 +57,7 @@ func quantile(sorted []time.Duration, q float64) time.Duration {
 	return sorted[min(int(q*float64(len(sorted))), len(sorted)-1)]
 }
 
-// latency measures the rounds of all lineups in turn.
+// latency measures the rounds of all lineups in alternation.
 func latency(ctx context.Context, env suite.Env, b *bed, report *suite.Report) error {
 	type cell struct {
 		lineup
@@ -109,7 +109,7 @@ func latency(ctx context.Context, env suite.Env, b *bed, report *suite.Report) e
 			c.name, suite.Number(float64(c.rate)), suite.Spread(measure.Over(p50)), suite.Spread(measure.Over(p99)),
 			suite.Number(measure.Over(commit).Median), suite.Spread(measure.Over(ratio)),
 		})
-		switch c.name { // the rate that does worse counts
+		switch c.name { // the worse rate counts
 		case inlineWay:
 			worst("inline_p50_vs_commit", ratio)
 		case otherWay:
@@ -126,7 +126,7 @@ func (r reading) sample(times []time.Duration) measure.Sample {
 
 func ms(d time.Duration) float64 { return d.Seconds() * 1e3 }
 
-// measure commits at a rate for some time, and waits until all is published.
+// measure commits at a rate for some time, and waits until all events are published.
 func (l lineup) measure(ctx context.Context, b *bed, rate int, lasting time.Duration) (got reading, err error) {
 	if err := b.client.FlushAll(ctx).Err(); err != nil {
 		return got, err
@@ -159,7 +159,7 @@ func (l lineup) measure(ctx context.Context, b *bed, rate int, lasting time.Dura
 	return got, nil
 }
 
-// start starts the relay, here or in another process.
+// start starts the relay, in this or another process.
 func (l lineup) start(ctx context.Context, b *bed, tr *luatx.Transactor, times *times) (stop func() error, err error) {
 	if l.relay == nil {
 		return startChild(ctx, b.server.Addr(), times.published)
@@ -185,12 +185,12 @@ func (l lineup) start(ctx context.Context, b *bed, tr *luatx.Transactor, times *
 	return stop, nil
 }
 
-// heard waits until somebody listens to wake-ups.
+// heard waits until a relay has subscribed to wake-ups.
 func heard(ctx context.Context, b *bed) error {
 	ctx, cancel := context.WithTimeout(ctx, arrivesFor)
 	defer cancel()
 	for {
-		sharded := b.client.PubSubShardChannels(ctx, "*") // an older server knows none
+		sharded := b.client.PubSubShardChannels(ctx, "*") // older servers have none
 		plain, err := b.client.PubSubChannels(ctx, "*").Result()
 		if err != nil {
 			return err
@@ -200,13 +200,13 @@ func heard(ctx context.Context, b *bed) error {
 		}
 		select {
 		case <-ctx.Done():
-			return fmt.Errorf("nobody listens to wake-ups: %w", ctx.Err())
+			return fmt.Errorf("no subscriber for wake-ups: %w", ctx.Err())
 		case <-time.After(time.Millisecond):
 		}
 	}
 }
 
-// times are of each event, by its number, in ns since 1970: one clock for all processes of a machine.
+// times holds the times of each event by its number, in ns since 1970. All processes of a machine share one clock.
 type times struct {
 	replies, publishes []atomic.Int64
 	trips              []time.Duration
@@ -222,17 +222,17 @@ func newTimes(n int) *times {
 	return t
 }
 
-// published notes when an event was published first.
+// published records when an event was first published.
 func (t *times) published(i int, at int64) {
 	if i >= 0 && i < len(t.publishes) && t.publishes[i].CompareAndSwap(0, at) && t.missing.Add(-1) == 0 {
 		close(t.all)
 	}
 }
 
-// every is how often each caller commits: a shorter pause is not kept.
+// every is the interval at which each caller commits. A shorter one is not accurate.
 const every = 10 * time.Millisecond
 
-// commit commits all events at about the rate, from as many callers as that needs.
+// commit commits all events at about the given rate, with as many callers as necessary.
 func (t *times) commit(ctx context.Context, tr *luatx.Transactor, aggregates []string, rate int) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -240,7 +240,7 @@ func (t *times) commit(ctx context.Context, tr *luatx.Transactor, aggregates []s
 	var wg sync.WaitGroup
 	for caller := range callers {
 		wg.Go(func() {
-			select { // they do not begin together
+			select { // callers start at different times
 			case <-ctx.Done():
 			case <-time.After(time.Duration(caller) * every / time.Duration(callers)):
 			}
@@ -295,7 +295,7 @@ func (t *times) wait(ctx context.Context) error {
 	}
 }
 
-// reading sorts what was noted. An event that was published before its committer had read the clock took no time.
+// reading sorts the recorded times. If an event was published before its committer had read the clock, its time is 0.
 func (t *times) reading() reading {
 	r := reading{commit: slices.Sorted(slices.Values(t.trips))}
 	for i := range t.publishes {

@@ -1,5 +1,5 @@
-// Package relaying measures what happens to events after their commit, and what they leave: how fast a relay drains a
-// backlog, how long after the commit an event is published, what looking for work costs, and what grows.
+// Package relaying measures what happens to events after their commit: how fast a relay drains a backlog, how long after
+// the commit an event is published, what the sweep costs, and what grows.
 package relaying
 
 import (
@@ -18,14 +18,14 @@ import (
 	"github.com/luatx/luatx/outbox"
 )
 
-// Group is the measurement.
+// Group returns the group of these measurements.
 func Group() suite.Group { return suite.Group{Name: "relay", Run: run} }
 
-const intro = `What becomes of events after their commit. A backlog is published to nobody, so that what remains is the cost
-of the queue itself: reading, and noting what was sent. A *relay* counts attempts, holds leases, decodes every event and
-remembers the ids of what it has sent; the loops over a stream do none of that.`
+const intro = `These figures are about events after their commit. The relays publish a backlog to nobody, so only the cost of the queue
+remains: reading events and recording which were sent. A *relay* counts attempts, holds leases, decodes every event and
+remembers the ids of the events that it has sent. The loops over a stream do none of that.`
 
-// part is one of the group's measurements: it adds to the report.
+// part is one measurement of the group, which adds its result to the report.
 type part struct {
 	name string
 	run  func(ctx context.Context, env suite.Env, b *bed, report *suite.Report) error
@@ -44,7 +44,7 @@ func run(ctx context.Context, env suite.Env) (report suite.Report, err error) {
 	return report, nil
 }
 
-// on measures a part on a server of its own.
+// on runs a part on its own server.
 func (p part) on(ctx context.Context, env suite.Env, report *suite.Report) (err error) {
 	b, err := newBed(ctx)
 	if err != nil {
@@ -54,7 +54,7 @@ func (p part) on(ctx context.Context, env suite.Env, report *suite.Report) (err 
 	return p.run(ctx, env, b, report)
 }
 
-// bed is a server and a client of it.
+// bed is a server with a client.
 type bed struct {
 	server *redistest.Server
 	client *redis.Client
@@ -74,7 +74,7 @@ func connect(addr string) *redis.Client {
 
 func (b *bed) close() error { return errors.Join(b.client.Close(), b.server.Close()) }
 
-// transactor returns one with room for any backlog.
+// transactor returns a Transactor whose outbox has room for any backlog.
 func transactor(client redis.UniversalClient, keyspace luatx.Keyspace, change ...func(*luatx.Config)) (*luatx.Transactor, error) {
 	cfg := luatx.Config{
 		Namespace: "bench", Keyspace: keyspace, OutboxCapacity: 1 << 30, OutboxBytes: 1 << 40, Logger: slog.New(slog.DiscardHandler),
@@ -87,7 +87,7 @@ func transactor(client redis.UniversalClient, keyspace luatx.Keyspace, change ..
 
 func quiet(cfg *luatx.Config) { cfg.NoWakeUps = true }
 
-// event makes the event of a number, of about 300 bytes.
+// event returns the event with a number, of about 300 bytes.
 func event(i int) (luatx.Event, error) {
 	id := fmt.Sprintf("00000000-0000-4000-8000-%012d", i)
 	body, err := outbox.Encode(message.New(data, message.Attributes{
@@ -99,9 +99,9 @@ func event(i int) (luatx.Event, error) {
 // data is the data of each event.
 var data = []byte(`{"order":"8c2f","customer":"4711","lines":[{"sku":"a-1","pence":1250,"count":2},{"sku":"b-2","pence":399,"count":1}],"total":2899}`)
 
-const atOnce = 1000 // events of a transaction that fills an outbox
+const atOnce = 1000 // events per transaction when filling an outbox
 
-// fill commits events, so many to a transaction, the transactions to the aggregates in turn.
+// fill commits events, several per transaction, to each of the aggregates in turn.
 func fill(ctx context.Context, tr *luatx.Transactor, aggregates []string, from, n int) error {
 	for first := from; first < from+n; first += atOnce {
 		_, err := tr.Transact(ctx, aggregates[first/atOnce%len(aggregates)], func(tx *luatx.Tx) error {
@@ -123,7 +123,7 @@ func fill(ctx context.Context, tr *luatx.Transactor, aggregates []string, from, 
 	return nil
 }
 
-// aggregates returns one aggregate of each of n slots.
+// aggregates returns one aggregate in each of n slots.
 func aggregates(keyspace luatx.Keyspace, n int) []string {
 	var names []string
 	seen := map[string]bool{}

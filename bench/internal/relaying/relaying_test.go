@@ -17,7 +17,7 @@ import (
 
 func TestMain(m *testing.M) {
 	logging.Disable()
-	if was, err := Child(context.Background()); was { // TestLatency starts this program again
+	if was, err := Child(context.Background()); was { // TestLatencyMeasuresEveryLineup starts this program again
 		if err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			os.Exit(1)
@@ -43,11 +43,10 @@ func newTestBed(t *testing.T) *bed {
 }
 
 func tiny(t *testing.T) suite.Env {
-	return suite.Env{Short: true, Rounds: 1, Per: time.Millisecond, Wanted: func(string) bool { return true }, Log: t.Logf}
+	return suite.Env{Short: true, Rounds: 1, Pending: 100_000, Per: time.Millisecond, Wanted: func(string) bool { return true }, Log: t.Logf}
 }
 
-// TestDrain drains a small backlog in every way: each checks that nothing is left, and that all was published once.
-func TestDrain(t *testing.T) {
+func TestDrainPublishesEachEventOnceInEveryWay(t *testing.T) {
 	t.Parallel()
 	b := newTestBed(t)
 	table, err := measure.Interleave(t.Context(), measure.Cell{Name: "drain", Ops: 1234}, drainers(b), 1, 0)
@@ -61,8 +60,7 @@ func TestDrain(t *testing.T) {
 	}
 }
 
-// TestDrainFindsWhatIsLeft holds that a drain that leaves events, or was given fewer, is an error.
-func TestDrainFindsWhatIsLeft(t *testing.T) {
+func TestDrainFailsIfEventsAreLeft(t *testing.T) {
 	t.Parallel()
 	b := newTestBed(t)
 	for _, d := range []struct {
@@ -90,8 +88,8 @@ func TestDrainFindsWhatIsLeft(t *testing.T) {
 	}
 }
 
-// TestLatency measures every lineup, a second process included.
-func TestLatency(t *testing.T) {
+// TestLatencyMeasuresEveryLineup includes one with a second process.
+func TestLatencyMeasuresEveryLineup(t *testing.T) {
 	t.Parallel()
 	b := newTestBed(t)
 	for _, l := range lineups() {
@@ -105,8 +103,8 @@ func TestLatency(t *testing.T) {
 	}
 }
 
-// TestTimes holds that the first publish of an event counts, and what came before its reply took no time.
-func TestTimes(t *testing.T) {
+// TestOnlyTheFirstPublishOfAnEventCounts also checks that a publish before the reply took no time.
+func TestOnlyTheFirstPublishOfAnEventCounts(t *testing.T) {
 	t.Parallel()
 	times := newTimes(3)
 	for i := range 3 {
@@ -155,8 +153,7 @@ func TestNumberOf(t *testing.T) {
 	}
 }
 
-// TestSweep holds that the sweep costs something, and little.
-func TestSweep(t *testing.T) {
+func TestSweepUsesSomeButLittleCPUTime(t *testing.T) {
 	t.Parallel()
 	b := newTestBed(t)
 	var report suite.Report
@@ -169,8 +166,7 @@ func TestSweep(t *testing.T) {
 	}
 }
 
-// TestInbox holds that an id in the inbox takes some memory, less than a key of its own.
-func TestInbox(t *testing.T) {
+func TestIDInTheInboxNeedsLessMemoryThanAKey(t *testing.T) {
 	t.Parallel()
 	b := newTestBed(t)
 	const n = 20_000
@@ -190,8 +186,7 @@ func TestInbox(t *testing.T) {
 	}
 }
 
-// TestGrowth holds that the backlogs keep their sizes.
-func TestGrowth(t *testing.T) {
+func TestBacklogsKeepTheirSizes(t *testing.T) {
 	t.Parallel()
 	b := newTestBed(t)
 	l, err := newBacklog(t.Context(), b, 5000)

@@ -12,13 +12,13 @@ import (
 )
 
 const (
-	// usualSweep is how long a relay takes by default to look at all 16,384 shards.
+	// usualSweep is the time of a sweep of all 16,384 shards by default.
 	usualSweep = time.Minute
-	// quickSweep is how long it is given here; its cost is counted as if it had been a usual one.
+	// quickSweep is the time of a sweep here. Its cost is converted to that of a usual one.
 	quickSweep = 2 * time.Second
 )
 
-// sweep measures the server while nothing happens, with a relay that looks for work in every slot and without one.
+// sweep measures the idle server with and without a relay that sweeps every slot.
 func sweep(ctx context.Context, env suite.Env, b *bed, report *suite.Report) error {
 	env.Log("sweep of empty shards")
 	tr, err := transactor(b.client, luatx.OwnTags(), quiet)
@@ -61,7 +61,7 @@ func sweep(ctx context.Context, env suite.Env, b *bed, report *suite.Report) err
 
 func share(s measure.Sample) float64 { return s.ServerCPU.Seconds() / s.Took.Seconds() }
 
-// used measures the server for as long as a quick sweep takes, while something runs.
+// used measures the server for the time of a quick sweep while run runs.
 func (b *bed) used(ctx context.Context, run func(context.Context) error) (s measure.Sample, err error) {
 	cpu := measure.ServerCPU(b.client)
 	before, err := cpu(ctx)

@@ -7,13 +7,13 @@ import (
 	"strings"
 )
 
-// The name of the document, and of the directory of its pictures.
+// The name of the document, and of the directory with its pictures.
 const (
-	document = "performance.md"
+	document = "measurements.md"
 	pictures = "img"
 )
 
-// Write replaces the group's section in dir/performance.md, which lies between markers, and draws its pictures.
+// Write replaces the group's section in dir/measurements.md, which lies between markers, and writes its pictures.
 func Write(dir, group, section string, plots []Plot) error {
 	name := filepath.Join(dir, document)
 	old, err := os.ReadFile(name)
@@ -39,13 +39,13 @@ func Write(dir, group, section string, plots []Plot) error {
 	return os.WriteFile(name, []byte(text), 0o644)
 }
 
-// replace puts a section between the group's markers.
+// replace replaces the text between the group's markers.
 func replace(text, group, section string) (string, error) {
 	begin, end := fmt.Sprintf("<!-- bench %s -->\n", group), fmt.Sprintf("<!-- bench %s ends -->\n", group)
 	before, rest, ok := strings.Cut(text, begin)
 	_, after, closed := strings.Cut(rest, end)
 	if !ok || !closed {
-		return "", fmt.Errorf("there are no lines %q and %q to write between", strings.TrimSpace(begin), strings.TrimSpace(end))
+		return "", fmt.Errorf("lines %q and %q not found", strings.TrimSpace(begin), strings.TrimSpace(end))
 	}
 	return before + begin + "\n" + section + "\n" + end + after, nil
 }

@@ -9,13 +9,13 @@ import (
 	"strings"
 )
 
-// peers are the modules whose versions the report names.
+// peers lists the modules whose versions the report names.
 var peers = []string{
 	"github.com/redis/go-redis/v9", "github.com/hibiken/asynq", "github.com/ThreeDotsLabs/watermill",
 	"github.com/ThreeDotsLabs/watermill-redisstream",
 }
 
-// Machine says in one line what was measured on; server is the version of the server program.
+// Machine describes the machine and the versions in one line. The argument is the version of the server program.
 func Machine(server string) string {
 	parts := []string{
 		fmt.Sprintf("%s, %d cores, client and servers on one machine", processor(), runtime.NumCPU()),

@@ -9,7 +9,7 @@ import (
 	"github.com/luatx/luatx/internal/test/measure"
 )
 
-// Markdown is the section as it stands in docs/performance.md. Its pictures are links to files under img.
+// Markdown returns the section of docs/measurements.md. Its pictures are links to files in img.
 func (r Report) Markdown(env string) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "### %s\n\n%s\n\n%s\n\n", r.Title, strings.TrimSpace(r.Intro), env)
@@ -26,7 +26,7 @@ func (r Report) Markdown(env string) string {
 	return strings.TrimSpace(b.String()) + "\n"
 }
 
-// goals lists the section's figures beside what they are to be.
+// goals lists the section's figures with their goals.
 func (r Report) goals() Grid {
 	grid := Grid{Head: []string{"figure", "what", "goal", "measured", ""}}
 	for _, goal := range Goals() {
@@ -68,7 +68,7 @@ func (g Grid) markdown() string {
 	return b.String()
 }
 
-// Number writes a number with three digits that count.
+// Number formats a number with three significant digits.
 func Number(n float64) string {
 	switch size := math.Abs(n); {
 	case size >= 100 || n == math.Trunc(n):
@@ -91,7 +91,7 @@ func thousands(n int64) string {
 	return thousands(n/1000) + fmt.Sprintf(",%03d", n%1000)
 }
 
-// Spread writes a median with the lowest and the highest: 2.81 (2.60–3.02).
+// Spread formats a median with the lowest and the highest value: 2.81 (2.60–3.02).
 func Spread(s measure.Spread) string {
 	if s.Low == s.High {
 		return Number(s.Median)

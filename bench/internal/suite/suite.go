@@ -1,4 +1,4 @@
-// Package suite is what a group of measurements is asked for and what it answers with: numbers, tables and plots.
+// Package suite defines groups of measurements and their results: numbers, tables and plots.
 package suite
 
 import (
@@ -8,43 +8,45 @@ import (
 	"github.com/luatx/luatx/internal/test/measure"
 )
 
-// Group is a set of measurements that belong together and make one section of the report.
+// Group is a set of measurements that make up one section of the report.
 type Group struct {
-	// Name is what --only matches, such as "commit".
+	// Name is the name that --only matches, such as "commit".
 	Name string
-	// Run measures. It starts the servers that it needs and ends them.
+	// Run measures. It starts the servers that it needs and stops them.
 	Run func(ctx context.Context, env Env) (Report, error)
 }
 
-// Env says how thorough the measurements are to be.
+// Env configures the measurements.
 type Env struct {
-	// Short leaves out what takes long: the whole run ends within 3 minutes.
+	// Short leaves out long measurements, so that the whole run ends within 3 minutes.
 	Short bool
-	// Rounds is the number of interleaved rounds, and Per about how long a way's round takes.
+	// Rounds is the number of interleaved rounds. Per is the approximate duration of a round of one way.
 	Rounds int
 	Per    time.Duration
-	// Wanted tells whether a cell of the group is to be measured, by its name: see --only.
+	// Pending is the number of events of the largest backlog.
+	Pending int
+	// Wanted reports whether to measure a cell of the group, by its name. See --only.
 	Wanted func(cell string) bool
-	// Log tells the one who waits what is being measured.
+	// Log reports the progress.
 	Log func(format string, args ...any)
 }
 
-// Report is a section of docs/performance.md, and its part of the JSON.
+// Report is a section of docs/measurements.md and its part of the JSON.
 type Report struct {
-	// Title and Intro begin the section; Intro is Markdown.
+	// Title and Intro begin the section. Intro is Markdown.
 	Title, Intro string
-	// Grids are its tables and Plots its pictures.
+	// Grids are the tables of the section, and Plots its pictures.
 	Grids []Grid
 	Plots []Plot
-	// Notes is Markdown after them.
+	// Notes is the Markdown after them.
 	Notes string
-	// Figures are the numbers that the goals speak of, by their names: see Goals.
+	// Figures are the numbers with goals, by name. See Goals.
 	Figures map[string]measure.Spread
-	// Measured is every sample, for the JSON.
+	// Measured contains every sample for the JSON.
 	Measured []measure.Table
 }
 
-// Grid is a table of text; its first column names the row.
+// Grid is a table of text. Its first column is the name of the row.
 type Grid struct {
 	Caption string
 	Head    []string
@@ -53,11 +55,11 @@ type Grid struct {
 
 // Plot is a picture with one line for each of its series.
 type Plot struct {
-	// Name is that of the file, without .svg.
+	// Name is the file name without .svg.
 	Name string
-	// Title and the axes' labels.
+	// Title is the title; XLabel and YLabel are the labels of the axes.
 	Title, XLabel, YLabel string
-	// X names the points of the X axis, which are equally far apart.
+	// X names the points of the X axis, which are equidistant.
 	X []string
 	// LogY makes the Y axis logarithmic.
 	LogY bool
@@ -68,7 +70,7 @@ type Plot struct {
 // Series is one line of a plot.
 type Series struct {
 	Name string
-	// Y has a value for each X of the plot; one that is 0 was not measured.
+	// Y has a value for each X of the plot. A value of 0 means that it was not measured.
 	Y []measure.Spread
 }
 

@@ -60,8 +60,7 @@ func TestReplaceNeedsItsMarkers(t *testing.T) {
 	}
 }
 
-// TestPlotOfNothing holds that what was not measured draws nothing, and no error.
-func TestPlotOfNothing(t *testing.T) {
+func TestPlotWithoutMeasurementsDrawsNothing(t *testing.T) {
 	t.Parallel()
 	for _, log := range []bool{false, true} {
 		p := Plot{X: []string{"1"}, LogY: log, Series: []Series{{Name: "s", Y: []measure.Spread{{}}}}}

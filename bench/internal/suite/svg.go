@@ -19,10 +19,10 @@ const (
 	height = 11 * vg.Centimeter
 )
 
-// family is the font that the canvas reckons with; not everybody has it.
+// family is the font that the canvas uses for its layout. Not every viewer has it.
 const family = "Liberation Sans"
 
-// palette tells the lines apart, also for those who do not see all colours.
+// palette holds colors that viewers with color blindness can distinguish.
 var palette = []color.Color{
 	color.RGBA{0x00, 0x72, 0xb2, 0xff},
 	color.RGBA{0xd5, 0x5e, 0x00, 0xff},
@@ -76,7 +76,7 @@ func (p Plot) SVG() ([]byte, error) {
 	return bytes.ReplaceAll(out.Bytes(), []byte("font-family:"+family), []byte("font-family:"+family+",Arial,Helvetica,sans-serif")), err
 }
 
-// ticks are those of a logarithmic axis: 1, 2 and 5 of each power of ten.
+// ticks returns the ticks of a logarithmic axis: 1, 2 and 5 of each power of ten.
 func ticks(low, high float64) []plot.Tick {
 	var all []plot.Tick
 	for power := math.Pow(10, math.Floor(math.Log10(low))); power <= high; power *= 10 {
@@ -89,7 +89,7 @@ func ticks(low, high float64) []plot.Tick {
 	return all
 }
 
-// points are the measured ones of a series; errors are as far as the rounds went from the median.
+// points are the measured points of a series. The error bars extend to the lowest and highest round.
 type points struct {
 	plotter.XYs
 	plotter.YErrors

@@ -15,16 +15,16 @@ const (
 	asynqOut = "out"
 )
 
-// onAsynq is a service on asynq: its handler marks the task's id, writes, and enqueues the next task; the server settles
-// the task in a script of its own. As its documentation recommends, Concurrency is what is to be in flight, and one
-// client serves all; the pool of that has a connection for each worker. The intervals are the defaults, seconds, but for
-// the look at an empty queue, for which the end of a round would wait.
+// onAsynq is a service on asynq. Its handler marks the task's id, writes, and enqueues the next task; the server settles
+// the task in a script of its own. As the documentation of asynq recommends, Concurrency is the number of tasks in flight,
+// and one client serves all workers, with a connection for each in its pool. The intervals are the defaults, seconds,
+// except for the check of an empty queue, which would delay the end of a round.
 type onAsynq struct {
 	work
 	inFlight int
 }
 
-// feed enqueues as a service would, side by side.
+// feed enqueues tasks concurrently, as a service would.
 func (a *onAsynq) feed(ctx context.Context, n int) error {
 	client := asynq.NewClientFromRedisClient(a.client)
 	errs := make([]error, a.inFlight)
@@ -61,7 +61,7 @@ func (a *onAsynq) begin(ctx context.Context, failed func(error)) (stop func()) {
 func (a *onAsynq) handle(ctx context.Context, next *asynq.Client) error {
 	id, ok := asynq.GetTaskID(ctx)
 	if !ok {
-		return errors.New("a task without an id")
+		return errors.New("the task has no id")
 	}
 	fresh, err := a.mark(ctx, a.client, id).Result()
 	if err != nil || !fresh {
@@ -76,7 +76,7 @@ func (a *onAsynq) handle(ctx context.Context, next *asynq.Client) error {
 	return err
 }
 
-// through asks whether every task has been settled, and every next one enqueued.
+// through reports whether every task is settled and every next task enqueued.
 func (a *onAsynq) through(ctx context.Context, n int) (bool, error) {
 	lengths := func(ctx context.Context, n int) (bool, error) {
 		active, out := a.client.LLen(ctx, asynqKey(asynqIn, "active")), a.client.LLen(ctx, asynqKey(asynqOut, "pending"))

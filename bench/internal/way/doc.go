@@ -1,10 +1,11 @@
-// Package way measures messages on their whole way: read from a queue, handled with business writes, acknowledged, and
-// their events published. A round feeds a way with messages, without measuring that, and then times it until all of
-// them are through, which the server is asked for.
+// Package way measures messages from end to end: reading from a queue, handling with business writes, acknowledging, and
+// publishing their events. A round first feeds a way with messages, which is not measured. Then it measures the time until
+// the server shows that all of them are through.
 //
-// Every message means the same to each way: a check whether its id is known, kept for 24 hours, HSET of three fields,
-// INCR, one event of the cell's payload, and the acknowledgement. What the ways do besides, they differ in:
+// Every way does the same for each message: it checks whether its id is a duplicate, with ids kept for 24 hours, runs HSET
+// of three fields and INCR, creates one event with the cell's payload, and acknowledges the message. The ways differ in
+// their guarantees:
 //
-//   - the three-step way and the peers may lose or repeat an effect when a process dies in between; so may plain loops;
-//   - luatx commits all of it at once, and its relay settles each event that it has published.
+//   - pipeline mode, the peers and plain loops may lose or repeat an effect when a process crashes in between;
+//   - luatx commits all of it atomically, and its relay settles each event that it has published.
 package way

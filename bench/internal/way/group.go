@@ -15,16 +15,16 @@ import (
 type comparison struct {
 	name, title string
 	ways        []measure.Way
-	base        string               // of the table's ratios
-	figures     map[string][2]string // a way, and its base
+	base        string               // baseline of the table's ratios
+	figures     map[string][2]string // a way and its baseline
 }
 
 func comparisons() []comparison {
 	return []comparison{
-		{"consume", "Consume, transact, acknowledge; the events wait in an outbox. stack.Pipelined is the three-step way in the same router, by hand is without one", Consume(), ThreeStep, map[string][2]string{
+		{"consume", "Messages are consumed, committed and acknowledged. The events stay in the outbox. stack.Pipelined is the pipeline mode in the same router; by hand means without a router", Consume(), ThreeStep, map[string][2]string{
 			"consume_vs_three_step": {Batches, ThreeStep},
 		}},
-		{"whole way", "Consume, transact, publish, settle; 64 in flight", Whole(), Asynq, map[string][2]string{
+		{"whole way", "Messages are consumed and committed, and their events are published and settled, with 64 messages in flight", Whole(), Asynq, map[string][2]string{
 			"way_vs_asynq": {Inline, Asynq}, "way_vs_watermill": {Inline, Watermill},
 		}},
 	}
@@ -38,9 +38,10 @@ func Group() suite.Group {
 func run(ctx context.Context, env suite.Env) (suite.Report, error) {
 	report := suite.Report{
 		Title: "Messages, from end to end",
-		Intro: "A backlog is taken to the end: each message checked by its id, kept for 24 hours; HSET of 3 fields, INCR, one event of " +
-			"300 bytes, the acknowledgement. asynq's handler enqueues the next task, watermill's router publishes what the handler " +
-			"returns, with a deduplicator on SET NX. The plain loop runs the same commands in pipelines, without atomicity: the limit.",
+		Intro: "Each way processes a backlog of messages to the end. For each message it checks an id that is kept for 24 hours, sets " +
+			"three fields with HSET, runs INCR, adds an event of 300 bytes, and acknowledges the message. The handler of asynq " +
+			"enqueues the next task. The router of Watermill publishes the messages that its handler returns, and deduplicates with " +
+			"SET NX. The plain loop sends the same commands in pipelines without atomicity, which is the limit.",
 		Figures: map[string]measure.Spread{},
 	}
 	for _, c := range comparisons() {

@@ -7,8 +7,7 @@ import (
 	"github.com/luatx/luatx/bench/internal/suite"
 )
 
-// TestGroup holds that a run, however short, answers with every figure that it promises and a row for every way.
-func TestGroup(t *testing.T) {
+func TestShortRunReturnsEveryFigureAndWay(t *testing.T) {
 	t.Parallel()
 	report, err := Group().Run(t.Context(), suite.Env{
 		Short: true, Rounds: 1, Per: 20 * time.Millisecond, Wanted: func(string) bool { return true }, Log: t.Logf,

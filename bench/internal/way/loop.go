@@ -7,8 +7,8 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// plainLoop is the limit: what it costs when a loop reads many messages and pipelines the raw commands of all of them.
-// Nothing of it is atomic: a death loses or repeats a whole batch.
+// plainLoop is the lower bound of the cost: a loop that reads many messages and pipelines the raw commands of all of them.
+// It is not atomic, so a crash loses or repeats a whole batch.
 type plainLoop struct {
 	work
 	batch  int
@@ -35,7 +35,7 @@ func (l *plainLoop) begin(ctx context.Context, failed func(error)) (stop func())
 	})
 }
 
-// handle takes two round trips for a batch: the checks, and everything else.
+// handle needs two round trips for a batch: the checks, and everything else.
 func (l *plainLoop) handle(ctx context.Context, batch []redis.XMessage) error {
 	pipe := l.client.Pipeline()
 	fresh := make([]*redis.BoolCmd, len(batch))

@@ -14,23 +14,23 @@ import (
 	"github.com/luatx/luatx/stream"
 )
 
-// service is a service on this library: an Engine with a stack, and a relay where its events are to be published.
+// service is a service on this library: an Engine with a stack, and a relay if its events are to be published.
 type service struct {
 	work
 	tr        *luatx.Transactor
 	inFlight  int  // workers, or messages of a batch
 	batches   bool // Consume instead of Subscribe
-	pipelined bool // the three-step way's stack
+	pipelined bool // the stack of pipeline mode
 	publish   bool
 	noInline  bool
 }
 
-// connect gives the service its Transactor.
+// connect creates the service's Transactor.
 func (s *service) connect() (line, error) {
 	var err error
 	s.tr, err = luatx.New(s.client, luatx.Config{
 		Namespace: "bench", Keyspace: keyspace, Logger: quiet,
-		OutboxCapacity: 1 << 30, OutboxBytes: 1 << 40, // without a relay the events of a round wait there
+		OutboxCapacity: 1 << 30, OutboxBytes: 1 << 40, // without a relay, the events of a round stay in the outbox
 	})
 	return s, err
 }
@@ -119,7 +119,7 @@ func (s *service) handle(ctx context.Context, _ *message.TypedMessage[json.RawMe
 	}, nil)}, nil
 }
 
-// through asks for the outbox too: without a relay all events wait there, with one none.
+// through also checks the outbox: without a relay it must contain all events, and with one none.
 func (s *service) through(ctx context.Context, n int) (bool, error) {
 	switch {
 	case s.pipelined:
@@ -131,7 +131,7 @@ func (s *service) through(ctx context.Context, n int) (bool, error) {
 	}
 }
 
-// waiting asks whether so many events are in the outbox.
+// waiting returns a check whether the outbox contains a number of events.
 func (s *service) waiting(events int) question {
 	return func(ctx context.Context, _ int) (bool, error) {
 		shard := link.Of(s.tr).Scripts.Shard(keyspace.Slots()[0])

@@ -7,9 +7,9 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// threeStep is how services do it by hand: workers, and three round trips of a worker for each message. The event goes
-// to an outbox stream, in the MULTI … EXEC of the business writes. One reader reads for all workers, many messages at a
-// time, which takes the fewest round trips; or each worker reads for itself, a message at a time.
+// threeStep is how services work without luatx: each worker needs three round trips for each message. The event goes to an
+// outbox stream, in the MULTI … EXEC of the business writes. Either one reader reads many messages at a time for all
+// workers, which needs the fewest round trips, or each worker reads for itself, one message at a time.
 type threeStep struct {
 	work
 	workers int
@@ -44,7 +44,7 @@ func (t *threeStep) begin(ctx context.Context, failed func(error)) (stop func())
 	})
 }
 
-// read gives out new entries until ctx ends.
+// read passes on new entries until ctx ends.
 func (t *threeStep) read(ctx context.Context, count int, failed func(error), give func(redis.XMessage)) {
 	for ctx.Err() == nil {
 		batch, err := t.readGroup(ctx, count)

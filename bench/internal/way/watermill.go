@@ -14,16 +14,16 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// onWatermill is a service on watermill's router and its Redis Streams. A subscriber of that takes one message after the
-// other, so what is to be in flight is as many subscribers, consumers of one group, each with a handler of the router.
-// The deduplicator is the router's own, with marks in Redis; the router publishes what the handler returns, and then
-// the message is acknowledged.
+// onWatermill is a service on Watermill's router and its Redis Streams. A subscriber handles one message after another, so
+// the number of messages in flight is the number of subscribers. They are consumers of one group, each with a handler of
+// the router. The deduplicator is that of the router, with marks in Redis. The router publishes what the handler returns,
+// and then acknowledges the message.
 type onWatermill struct {
 	work
 	inFlight int
 }
 
-// feed adds entries as the publisher writes them, which itself takes a round trip for each.
+// feed adds entries as the publisher writes them. The publisher itself would need a round trip for each.
 func (w *onWatermill) feed(ctx context.Context, n int) error {
 	if err := w.client.XGroupCreateMkStream(ctx, w.in, group, "0").Err(); err != nil {
 		return err
@@ -69,7 +69,7 @@ func (w *onWatermill) router(failed func(error)) (*message.Router, error) {
 	router.AddMiddleware(reporting(failed), (&middleware.Deduplicator{
 		KeyFactory: func(msg *message.Message) (string, error) { return msg.UUID, nil },
 		Repository: marks{w},
-		Timeout:    time.Minute, // of a look; its documented default
+		Timeout:    time.Minute, // of a check; its documented default
 	}).Middleware)
 	for i := range w.inFlight {
 		subscriber, err := redisstream.NewSubscriber(redisstream.SubscriberConfig{
@@ -104,7 +104,7 @@ func (m marks) IsDuplicate(ctx context.Context, id string) (bool, error) {
 	return !fresh, err
 }
 
-// reporting tells of what a handler returns; a message that failed is given out again.
+// reporting reports the errors of a handler, whose messages are delivered again.
 func reporting(failed func(error)) message.HandlerMiddleware {
 	return func(next message.HandlerFunc) message.HandlerFunc {
 		return func(msg *message.Message) ([]*message.Message, error) {
@@ -117,7 +117,7 @@ func reporting(failed func(error)) message.HandlerMiddleware {
 	}
 }
 
-// keepOpen is a client that its subscribers do not close.
+// keepOpen is a client that its subscribers cannot close.
 type keepOpen struct{ redis.UniversalClient }
 
 func (keepOpen) Close() error { return nil }

@@ -12,7 +12,7 @@ import (
 	"github.com/luatx/luatx/internal/test/measure"
 )
 
-// The ways' names, where figures are made of them.
+// The names of the ways that figures use.
 const (
 	ThreeStep = "stack.Pipelined, 16 workers"
 	Batches   = "luatx, batches of 64"
@@ -21,25 +21,25 @@ const (
 	Watermill = "watermill-redisstream"
 )
 
-// line is a way that takes messages from one end to the other.
+// line is a way from end to end.
 type line interface {
 	// feed adds n messages to an empty server.
 	feed(ctx context.Context, n int) error
-	// begin starts what takes them; failed is told what goes wrong. Stop returns when nothing runs any more.
+	// begin starts to process messages. It calls failed with each error. The function stop returns when nothing runs any more.
 	begin(ctx context.Context, failed func(error)) (stop func())
-	// through reports whether all of n messages are through, and nothing is left of them. It fails where more than
-	// them was done.
+	// through reports whether all of n messages are through and nothing is left of them. It returns an error if more than that
+	// was done.
 	through(ctx context.Context, n int) (bool, error)
 }
 
-// Consume compares how messages are consumed, transacted and acknowledged; their events wait in an outbox.
+// Consume compares how messages are consumed, transacted and acknowledged. Their events stay in an outbox.
 func Consume() []measure.Way {
 	var t turns
 	return []measure.Way{
-		t.way("three-step by hand, 16 workers", func(w work) (line, error) {
+		t.way("pipeline mode by hand, 16 workers", func(w work) (line, error) {
 			return &threeStep{work: w, workers: 16}, nil
 		}),
-		t.way("three-step by hand, 16 workers that read for themselves", func(w work) (line, error) {
+		t.way("pipeline mode by hand, 16 workers that read for themselves", func(w work) (line, error) {
 			return &threeStep{work: w, workers: 16, alone: true}, nil
 		}),
 		t.way(ThreeStep, func(w work) (line, error) {
@@ -82,13 +82,13 @@ func Whole() []measure.Way {
 	}
 }
 
-// turns is what ways share that take turns on one server. Their rounds begin with emptying it: it must be the caller's
-// alone.
+// turns is the shared state of ways that alternate on one server. Their rounds begin by emptying it, so nobody else may use
+// it.
 type turns struct {
-	ending sync.WaitGroup // what took the messages of the round before
+	ending sync.WaitGroup // until the processing of the previous round has ended
 }
 
-// way makes a Way of a line.
+// way returns a line as a Way.
 func (t *turns) way(name string, build func(work) (line, error)) measure.Way {
 	return measure.Way{Name: name, Setup: func(_ context.Context, c measure.Cell) (*measure.Running, error) {
 		c.Callers = connections
@@ -106,15 +106,15 @@ func (t *turns) way(name string, build func(work) (line, error)) measure.Way {
 }
 
 const (
-	// connections is enough for 64 handlers, and for as many readers that wait.
+	// connections is enough for 64 handlers and as many waiting readers.
 	connections = 160
-	// lookEvery is how often a round asks whether it is over.
+	// lookEvery is the interval at which a round checks whether it is over.
 	lookEvery = 2 * time.Millisecond
-	// roundTimeout is after how long without an end a round is given up.
+	// roundTimeout is the time after which a round fails.
 	roundTimeout = 2 * time.Minute
 )
 
-// rounds runs a line again and again.
+// rounds runs a line repeatedly.
 type rounds struct {
 	*turns
 	line
@@ -129,9 +129,9 @@ func (r *rounds) prepare(ctx context.Context, n int) error {
 	return r.feed(ctx, n)
 }
 
-// run takes n messages through. What has taken them ends afterwards: that its readers wait is no part of the work.
+// run processes n messages. The processing stops afterwards, because waiting for its readers is not part of the work.
 func (r *rounds) run(ctx context.Context, n int) error {
-	ctx, cancel := context.WithTimeoutCause(ctx, roundTimeout, fmt.Errorf("a round of %d messages does not end", n))
+	ctx, cancel := context.WithTimeoutCause(ctx, roundTimeout, fmt.Errorf("a round of %d messages did not end", n))
 	failing, fail := context.WithCancelCause(ctx)
 	stop := r.begin(context.WithoutCancel(ctx), fail)
 	defer r.ending.Go(func() {

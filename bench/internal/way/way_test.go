@@ -16,16 +16,16 @@ func TestMain(m *testing.M) { redistest.Main(m) }
 
 var cells = map[string]func() []measure.Way{"consume": Consume, "whole way": Whole}
 
-// TestWays holds that each way does all of the work: the writes, an event of the right size for each message, and
-// nothing is left pending. Twice, since rounds follow each other.
-func TestWays(t *testing.T) {
+// TestEachWayDoesAllOfTheWork checks the writes, an event of the right size for each message, and that no message is pending.
+// It runs each way twice, because rounds follow each other.
+func TestEachWayDoesAllOfTheWork(t *testing.T) {
 	t.Parallel()
 	const n = 300
 	for cell, ways := range cells {
 		for i, way := range ways() {
 			t.Run(cell+"/"+strings.ReplaceAll(way.Name, " ", "_"), func(t *testing.T) {
 				t.Parallel()
-				way := ways()[i] // those of one call take turns
+				way := ways()[i] // the ways of one call alternate
 				server := redistest.Single(t, redistest.Own())
 				running, err := way.Setup(t.Context(), measure.Cell{Payload: 300, Options: redis.UniversalOptions{Addrs: []string{server.Addr()}}})
 				must(t, err)
@@ -68,7 +68,7 @@ func checkWork(t *testing.T, client *redis.Client, n int) {
 	}
 	marked := len(client.Keys(ctx, w.markKey("*")).Val())
 	for _, key := range client.Keys(ctx, "bench:*:inbox:a").Val() {
-		marked += int(client.HLen(ctx, key).Val()) - 1 // meta
+		marked += int(client.HLen(ctx, key).Val()) - 1 // the metadata
 	}
 	if marked != n {
 		t.Errorf("%d ids are known, want %d", marked, n)
@@ -78,7 +78,7 @@ func checkWork(t *testing.T, client *redis.Client, n int) {
 	}
 }
 
-// events counts them wherever the way has put them.
+// events returns the number of events, wherever the way has stored them.
 func events(t *testing.T, client *redis.Client, w work) (n int) {
 	t.Helper()
 	ctx := t.Context()
@@ -105,8 +105,7 @@ func events(t *testing.T, client *redis.Client, w work) (n int) {
 	return n
 }
 
-// TestRoundTellsOfFailures holds that a way which cannot do its work ends the round, with the reason.
-func TestRoundTellsOfFailures(t *testing.T) {
+func TestFailingWayEndsTheRoundWithTheReason(t *testing.T) {
 	t.Parallel()
 	for cell, ways := range cells {
 		for i, way := range ways() {

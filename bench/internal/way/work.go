@@ -16,26 +16,26 @@ import (
 
 const (
 	group     = "g"
-	outStream = "published" // what the whole way publishes to, of a slot of its own
+	outStream = "published" // destination of published events, in a slot of its own
 
 	retention  = 24 * time.Hour
 	feedAtOnce = 1000
-	// blockFor is how long a reader waits for new entries, and a round for its readers to end.
+	// blockFor is how long a reader waits for new entries, and how long a round waits for its readers to end.
 	blockFor = 100 * time.Millisecond
 )
 
-// keyspace has one tag: the server's work does not depend on it, and a relay has one shard to look at.
+// keyspace has one tag. The server's work does not depend on it, and a relay has one shard to visit.
 var keyspace = luatx.Partitions(1)
 
-// work is what a message stands for.
+// work is the work for each message.
 type work struct {
 	client                    redis.UniversalClient
 	tag                       string
-	in, hash, counter, outbox string // keys of the tag's slot
-	event                     []byte // its body
+	in, hash, counter, outbox string // keys in the tag's slot
+	event                     []byte // body of the event
 }
 
-// newWork makes work whose event has a body of so many bytes, which is JSON.
+// newWork returns work whose events have a JSON body of the given size in bytes.
 func newWork(client redis.UniversalClient, payload int) (work, error) {
 	tag, err := keyspace.Tag("a")
 	const frame = len(`{"note":""}`)
@@ -46,13 +46,13 @@ func newWork(client redis.UniversalClient, payload int) (work, error) {
 	return w, err
 }
 
-// business queues or runs what a handler writes.
+// business queues or runs the writes of a handler.
 func (w *work) business(ctx context.Context, c redis.Cmdable) {
 	c.HSet(ctx, w.hash, "product", "book", "status", "placed", "price", 1200)
 	c.Incr(ctx, w.counter)
 }
 
-// mark is the dedup check of those who mark an id by a key: false where it was marked before.
+// mark is the duplicate check of ways that mark an id by a key. It returns false if the id was marked before.
 func (w *work) mark(ctx context.Context, client redis.Cmdable, id string) *redis.BoolCmd {
 	return client.SetNX(ctx, w.markKey(id), 1, retention)
 }
@@ -77,7 +77,7 @@ const input = `{"product":"book"}`
 
 func orderID(i int) string { return "order-" + strconv.Itoa(i) }
 
-// inPipelines queues n things to do, and sends them some at a time.
+// inPipelines queues n commands and sends them in batches.
 func inPipelines(ctx context.Context, client redis.UniversalClient, n int, do func(pipe redis.Pipeliner, i int)) error {
 	for from := 0; from < n; from += feedAtOnce {
 		pipe := client.Pipeline()
@@ -91,7 +91,7 @@ func inPipelines(ctx context.Context, client redis.UniversalClient, n int, do fu
 	return nil
 }
 
-// background begins something, and returns what ends it.
+// background starts goroutines, and returns a function that stops them.
 func background(ctx context.Context, begin func(ctx context.Context, running *sync.WaitGroup)) (stop func()) {
 	ctx, cancel := context.WithCancel(ctx)
 	var running sync.WaitGroup
@@ -102,7 +102,7 @@ func background(ctx context.Context, begin func(ctx context.Context, running *sy
 	}
 }
 
-// readGroup reads new entries as the only consumer of the group; it waits for them, but not for long.
+// readGroup reads new entries as the only consumer of the group. It waits briefly for them.
 func (w *work) readGroup(ctx context.Context, count int) ([]redis.XMessage, error) {
 	read, err := w.client.XReadGroup(ctx, &redis.XReadGroupArgs{
 		Group: group, Consumer: "c", Streams: []string{w.in, ">"}, Count: int64(count), Block: blockFor,
@@ -137,7 +137,7 @@ func (w *work) acknowledged(ctx context.Context, n int) (bool, error) {
 	return err == nil && pending.Count == 0, err
 }
 
-// all asks one question after the other, as long as the answer is yes.
+// all runs checks one after another, as long as they return true.
 func (w *work) all(ctx context.Context, n int, questions ...question) (bool, error) {
 	for _, ask := range questions {
 		if yes, err := ask(ctx, n); !yes || err != nil {
@@ -149,7 +149,7 @@ func (w *work) all(ctx context.Context, n int, questions ...question) (bool, err
 
 type question func(ctx context.Context, n int) (bool, error)
 
-// entries asks a stream for n entries.
+// entries returns a check whether a stream has n entries.
 func (w *work) entries(stream string) question {
 	return func(ctx context.Context, n int) (bool, error) {
 		length, err := w.client.XLen(ctx, stream).Result()

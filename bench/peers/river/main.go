@@ -22,7 +22,7 @@ type PlaceOrder struct{ Customer, Product string }
 // Kind names the job.
 func (PlaceOrder) Kind() string { return "place.order" }
 
-// OrderPlaced is a job for those who wait for the event.
+// OrderPlaced is a job for consumers of the event.
 type OrderPlaced struct{ Customer, Product string }
 
 // Kind names the job.
@@ -59,7 +59,7 @@ func run(ctx context.Context) error {
 	river.AddWorker(workers, &placeOrder{pool: pool})
 	orders, err := river.NewClient(riverpgxv5.New(pool), &river.Config{
 		Queues: map[string]river.QueueConfig{"orders": {MaxWorkers: 10}}, Workers: workers,
-		SkipUnknownJobCheck: true, // other programs work on the events
+		SkipUnknownJobCheck: true, // other programs process the events
 	})
 	if err != nil {
 		return err

@@ -1,4 +1,4 @@
-// Package local gives an example the Redis that it runs on. Your own service has a client of its own in its place.
+// Package local provides the Redis of an example. Your own service has its own client instead.
 package local
 
 import (
@@ -16,14 +16,15 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// EnvAddrs names, separated by commas, the servers to use in place of one inside the process; several are a cluster.
+// EnvAddrs is the environment variable with the addresses of servers, separated by commas, to use instead of one inside the
+// process. Several addresses are a cluster.
 const EnvAddrs = "REDIS_ADDRS"
 
-// Redis is a server, and a part of it that is the example's own.
+// Redis is a server with a namespace for the example.
 type Redis struct {
-	// Client reaches it.
+	// Client is a client of the server.
 	Client redis.UniversalClient
-	// Namespace is where the example may write: all its keys begin with it. Close deletes them.
+	// Namespace is the prefix of all keys of the example. Close deletes them.
 	Namespace string
 
 	embedded *miniredis.Miniredis
@@ -38,7 +39,8 @@ func Main(name string, run func(ctx context.Context, out io.Writer) error) int {
 	return 0
 }
 
-// Open returns the servers at addrs, those of EnvAddrs where that is empty, or a Redis inside this process.
+// Open returns the servers at addrs, or those of EnvAddrs if addrs is empty. Without either, it starts a Redis inside this
+// process.
 func Open(name, addrs string) (*Redis, error) {
 	r := &Redis{Namespace: name + "-" + strings.ToLower(rand.Text()[:8])}
 	addrs = cmp.Or(addrs, os.Getenv(EnvAddrs))
@@ -48,13 +50,13 @@ func Open(name, addrs string) (*Redis, error) {
 			return nil, err
 		}
 		addrs = r.embedded.Addr()
-		slog.SetLogLoggerLevel(slog.LevelError) // it cannot tell all that luatx asks of a server, and luatx says so
+		slog.SetLogLoggerLevel(slog.LevelError) // luatx warns about settings that this server cannot report
 	}
 	r.Client = redis.NewUniversalClient(&redis.UniversalOptions{Addrs: strings.Split(addrs, ",")})
 	return r, nil
 }
 
-// Close deletes what the example has written on servers that live on, and closes the client.
+// Close deletes the example's keys on an external server, and closes the client.
 func (r *Redis) Close() error {
 	var err error
 	if r.embedded == nil {

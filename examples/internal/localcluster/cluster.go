@@ -1,5 +1,4 @@
-// Package localcluster gives an example the Redis Cluster that it runs on. Your own service has a client of its own in
-// its place.
+// Package localcluster provides the Redis Cluster of an example. Your own service has its own client instead.
 package localcluster
 
 import (
@@ -12,14 +11,14 @@ import (
 	"github.com/luatx/luatx/internal/test/redistest"
 )
 
-// Cluster is the cluster that local.EnvAddrs names, or one of the example's own: three masters and their replicas, in
-// processes of redis-server and temporary directories.
+// Cluster is the cluster that local.EnvAddrs names, or one that the example starts: three masters and their replicas, as
+// processes of redis-server with temporary directories.
 type Cluster struct {
 	*local.Redis
 	own *redistest.Cluster3
 }
 
-// Open starts a cluster, unless local.EnvAddrs names one. Where there is no redis-server the error says how to get one.
+// Open starts a cluster, unless local.EnvAddrs names one. If there is no redis-server, the error says how to install it.
 func Open(ctx context.Context, name string) (*Cluster, error) {
 	c, addrs := &Cluster{}, os.Getenv(local.EnvAddrs)
 	var err error
@@ -35,8 +34,8 @@ func Open(ctx context.Context, name string) (*Cluster, error) {
 	return c, nil
 }
 
-// Disturb moves a slot to another master, and then makes a replica of that one take over. It leaves a cluster that is
-// not the example's own alone, and reports that.
+// Disturb moves a slot to another master, and then makes a replica of that master take over. It does not disturb an
+// external cluster, and returns false.
 func (c *Cluster) Disturb(ctx context.Context, slot int) (disturbed bool, err error) {
 	if c.own == nil {
 		return false, nil
@@ -62,7 +61,7 @@ func (c *Cluster) Disturb(ctx context.Context, slot int) (disturbed bool, err er
 	return true, err
 }
 
-// Close ends the cluster, or deletes what the example has written on one that lives on.
+// Close stops the cluster, or deletes the example's keys on an external one.
 func (c *Cluster) Close() error { return errors.Join(c.Redis.Close(), c.end()) }
 
 func (c *Cluster) end() error {

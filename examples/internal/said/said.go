@@ -1,4 +1,4 @@
-// Package said is what the tests of the examples share: each program prints what the comment of its package says.
+// Package said checks the examples: each program prints the output in its package comment.
 package said
 
 import (
@@ -11,10 +11,10 @@ import (
 	"github.com/luatx/luatx/internal/test/redistest"
 )
 
-// Main runs the tests of an example, and fails where they leave something behind.
+// Main runs the tests of an example, and fails if they leave something behind.
 func Main(m *testing.M) { redistest.Main(m) }
 
-// Check runs an example, and requires that it prints what its comment says.
+// Check runs an example, and requires that it prints the output in its comment.
 func Check(t testing.TB, run func(ctx context.Context, out io.Writer) error) {
 	t.Helper()
 	var out strings.Builder

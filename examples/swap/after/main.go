@@ -1,5 +1,5 @@
-// Command swap runs a service over a hundred orders, some of which come twice, and says what came of them. The programs
-// before and after differ in one line. Without --redis they run on an embedded server.
+// Command swap runs a service over a hundred orders, some of which are delivered twice, and prints the results. The
+// programs before and after differ in one line. Without --redis they run on an embedded server.
 package main
 
 import (
@@ -15,7 +15,7 @@ import (
 
 func main() { os.Exit(orders.Main(os.Args[1:], os.Stdout, os.Stderr, service)) }
 
-// service puts the service together; orders.Main runs it on its streams.
+// service returns the service. orders.Main runs it on its streams.
 func service(client redis.UniversalClient, namespace string) (orders.Service, error) {
 	keyspace := luatx.Partitions(4).WithPrefix(namespace)
 	transactor, err := luatx.New(client, luatx.Config{Namespace: namespace, Keyspace: keyspace})

@@ -10,7 +10,7 @@ import (
 	"github.com/luatx/luatx"
 )
 
-// RedisBook is the adapter, the same in both modes: it issues its commands on what the context carries.
+// RedisBook is the adapter. It is the same in both modes, because it sends its commands through the context.
 type RedisBook struct {
 	client redis.UniversalClient
 	keys   luatx.Keyspace
@@ -38,7 +38,7 @@ func (b RedisBook) Place(ctx context.Context, order PlaceOrder) error {
 	)
 }
 
-// read returns how many orders of a customer are entered, how many of them more than once, and what was spent.
+// read returns the number of a customer's orders, how many of them were entered more than once, and the spending.
 func (b RedisBook) read(ctx context.Context, customer string) (entered, twice int, spent int64, err error) {
 	key, err := b.keys.Key(customer, "orders")
 	if err != nil {

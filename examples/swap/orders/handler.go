@@ -1,4 +1,4 @@
-// Package orders is a service that does not know in which mode it runs: a handler, an adapter, and what runs them.
+// Package orders is a service that does not depend on its mode: a handler, an adapter, and the code that runs them.
 package orders
 
 import (
@@ -19,13 +19,13 @@ type OrderPlaced struct {
 	Pence int64
 }
 
-// Book is what the handler needs.
+// Book is the port of the handler.
 type Book interface {
-	// Place enters an order and adds it to what its customer has spent.
+	// Place enters an order and adds its price to the customer's spending.
 	Place(ctx context.Context, order PlaceOrder) error
 }
 
-// NewPlaceOrder returns the handler, which knows neither Redis nor transactions.
+// NewPlaceOrder returns the handler, which depends neither on Redis nor on transactions.
 func NewPlaceOrder(book Book) message.Handler {
 	return message.NewCommandHandler(func(ctx context.Context, cmd PlaceOrder) ([]OrderPlaced, error) {
 		if err := book.Place(ctx, cmd); err != nil {

@@ -19,7 +19,7 @@ import (
 	"github.com/luatx/luatx/message"
 )
 
-// Service is what differs between services: the rest is their streams.
+// Service holds the parts that differ between services. The streams are the same.
 type Service struct {
 	Transactor *luatx.Transactor
 	Middleware message.Middleware
@@ -32,7 +32,7 @@ const (
 	patience   = time.Minute
 )
 
-// Main runs the service over its orders and returns the exit status: 0 where each was entered once.
+// Main runs the service on its orders. It returns the exit status, which is 0 if each order was entered once.
 func Main(args []string, out, errs io.Writer, service func(client redis.UniversalClient, namespace string) (Service, error)) int {
 	flags := flag.NewFlagSet("swap", flag.ContinueOnError)
 	flags.SetOutput(errs)
@@ -59,7 +59,7 @@ func show(ctx context.Context, addr string, out io.Writer, service func(redis.Un
 		addr = server.Addr()
 	}
 	client := redis.NewUniversalClient(&redis.UniversalOptions{Addrs: strings.Split(addr, ",")})
-	defer func() { _ = client.Close() }() // at the end of its use
+	defer func() { _ = client.Close() }() // the client is not used again
 	namespace := "swap-" + strings.ToLower(rand.Text()[:8])
 	s, err := service(client, namespace)
 	if err != nil {
@@ -75,7 +75,7 @@ func show(ctx context.Context, addr string, out io.Writer, service func(redis.Un
 	return errors.Join(err, clean(context.WithoutCancel(ctx), client, namespace+":*"))
 }
 
-// makeOrders makes the orders, some of which come twice, the second time at the end.
+// makeOrders returns the orders. Some of them appear again at the end.
 func makeOrders() []PlaceOrder {
 	var list, again []PlaceOrder
 	for i := range orderCount {
@@ -88,7 +88,7 @@ func makeOrders() []PlaceOrder {
 	return append(list, again...)
 }
 
-// report reads the book back and compares it with the orders.
+// report compares the book with the orders.
 func (r *runner) report(ctx context.Context, out io.Writer) error {
 	var entered, twice int
 	var spent, want int64
@@ -109,12 +109,12 @@ func (r *runner) report(ctx context.Context, out io.Writer) error {
 	fmt.Fprintf(out, "messages          %d\norders entered    %d of %d\nentered twice     %d\nspent             %d of %d pence\nevents published  %d\n",
 		len(r.orders), entered, orderCount, twice, spent, want, events)
 	if entered != orderCount || twice != 0 || spent != want || events != orderCount {
-		return errors.New("the book is not what the orders say")
+		return errors.New("the book differs from the orders")
 	}
 	return nil
 }
 
-// clean deletes what the run has left on a server of the user's.
+// clean deletes the keys of the run on an external server.
 func clean(ctx context.Context, client redis.UniversalClient, pattern string) error {
 	sweep := func(ctx context.Context, node redis.Cmdable) error {
 		for iter := node.Scan(ctx, 0, pattern, 1000).Iterator(); ; {

@@ -17,8 +17,8 @@ import (
 	"github.com/luatx/luatx/stream"
 )
 
-// runner runs a service on the streams of its partitions. Both ways of publishing events run in either mode, as they do
-// while a service is swapped: the one that has nothing to do costs little.
+// runner runs a service on the streams of its partitions. In both modes it publishes events in both ways, as during a swap
+// of modes. The unused way costs little.
 type runner struct {
 	client  redis.UniversalClient
 	service Service
@@ -27,7 +27,7 @@ type runner struct {
 	group   sync.WaitGroup
 }
 
-// run ends when every order has been acknowledged and every event published, or ctx has ended.
+// run returns when every order is acknowledged and every event published, or when ctx has ended.
 func (r *runner) run(ctx context.Context) error {
 	work, stop := context.WithCancel(ctx)
 	defer r.group.Wait()
@@ -59,7 +59,7 @@ func (r *runner) subscriber(key, group string) stream.SubscriberConfig {
 	return stream.SubscriberConfig{Stream: key, Group: group, BlockTimeout: 50 * time.Millisecond, Logger: slog.New(slog.DiscardHandler)}
 }
 
-// consume handles the input streams, one a partition.
+// consume handles the input streams, one per partition.
 func (r *runner) consume(ctx context.Context) error {
 	engine := message.NewEngine(message.EngineConfig{})
 	if err := errors.Join(engine.Router().Use(r.service.Middleware), engine.AddHandler("place-order", nil, r.service.Handler)); err != nil {
@@ -79,11 +79,11 @@ func (r *runner) consume(ctx context.Context) error {
 			return err
 		}
 	}
-	r.group.Go(func() { _ = engine.Run(ctx) }) // an input that is left over is pending, and noticed
+	r.group.Go(func() { _ = engine.Run(ctx) }) // report finds inputs that are left
 	return nil
 }
 
-// publishEvents sends events on: those of the pipeline mode from their streams, those of the scripted mode by a relay.
+// publishEvents publishes the events of pipeline mode from their streams, and those of scripted mode by a relay.
 func (r *runner) publishEvents(ctx context.Context) error {
 	publisher, err := stream.NewPublisher(r.client, stream.PublisherConfig{Stream: r.keys.TagKey(r.keys.Tags()[0], "events")})
 	if err != nil {
@@ -108,7 +108,7 @@ func (r *runner) publishEvents(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	r.group.Go(func() { _ = events.Run(ctx) }) // an event that is left over is noticed
+	r.group.Go(func() { _ = events.Run(ctx) }) // report finds events that are left
 	return nil
 }
 
@@ -134,7 +134,7 @@ func (r *runner) feed(ctx context.Context) error {
 	return errors.Join(publisher.Send(ctx, msgs...)...)
 }
 
-// done says whether every order is acknowledged and every event published.
+// done reports whether every order is acknowledged and every event published.
 func (r *runner) done(ctx context.Context) (bool, error) {
 	read := int64(0)
 	for _, tag := range r.keys.Tags() {
@@ -147,7 +147,7 @@ func (r *runner) done(ctx context.Context) (bool, error) {
 		if err != nil {
 			return false, err
 		}
-		for _, group := range groups { // what the group has read
+		for _, group := range groups { // entries that the group has read
 			entries, err := r.client.XRange(ctx, key, "-", group.LastDeliveredID).Result()
 			if err != nil {
 				return false, err

@@ -23,7 +23,7 @@ The columns of the first table:
   changes what the reply counts. SORT and GEORADIUS decide unless they store.
 - **guard**: how a guarded read compares its reply. *As it is* compares the whole reply; *members* and *pairs* ignore the order. *No*
   means that the command cannot be guarded: it writes, or its reply changes with chance, time or the server.
-- **undo**: what the script keeps before the command runs, so that it can undo the command. Keys that are kept *whole* are copied by
+- **undo**: the data that the script keeps before the command runs, so that it can undo the command. Keys that are kept *whole* are copied by
   DUMP, up to ` + "`Config.UndoBytes`" + `.
 - **procedure**: *yes* if a procedure may call the command, because its keys are at fixed positions.
 

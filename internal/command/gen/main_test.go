@@ -32,8 +32,8 @@ func TestDocsAreUpToDate(t *testing.T) {
 	}
 }
 
-// TestTableIsUpToDate generates the table anew where there is a server of the version that it was made from, and holds
-// on the others that their key specifications are understood.
+// TestTableIsUpToDate generates the table if there is a server of the version that it was generated from. On other servers, it
+// checks that the key specifications are understood.
 func TestTableIsUpToDate(t *testing.T) {
 	t.Parallel()
 	client := redistest.Shared(t).Client(t)
@@ -57,7 +57,7 @@ func TestTableIsUpToDate(t *testing.T) {
 	}
 }
 
-func TestRunRefuses(t *testing.T) {
+func TestRunRejectsInvalidArguments(t *testing.T) {
 	t.Parallel()
 	for _, args := range [][]string{{}, {"tables"}, {"-nosuch"}} {
 		if err := run(args, io.Discard); err == nil {

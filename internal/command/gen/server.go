@@ -43,7 +43,7 @@ func load(ctx context.Context, client redis.UniversalClient) ([]command.Fact, er
 func parse(row any) ([]command.Fact, error) {
 	fields, _ := row.([]any)
 	if len(fields) < 10 {
-		return nil, errors.New("COMMAND tells too little: use a server from Redis 7.0 on")
+		return nil, errors.New("COMMAND has no key specifications; use Redis 7.0 or later")
 	}
 	flags := words(fields[2])
 	if slices.Contains(flags, "module") {

@@ -20,9 +20,9 @@ const (
 
 // Why nothing was installed.
 var (
-	ErrNotAllowed = errors.New("not installed by itself: needs root on Debian, or SETUP=1")
-	ErrOff        = errors.New("not installed by itself: SETUP=0 switches it off")
-	ErrNoApt      = errors.New("not installed by itself: there is no apt-get")
+	ErrNotAllowed = errors.New("not installed automatically; run as root on Debian, or set SETUP=1")
+	ErrOff        = errors.New("not installed automatically, because SETUP=0 disables it")
+	ErrNoApt      = errors.New("not installed automatically, because there is no apt-get")
 )
 
 // Install installs a package, unless what it brings is there, and says so in one line on the standard error before. It does

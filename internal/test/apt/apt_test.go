@@ -94,7 +94,7 @@ func (f fake) ask(t *testing.T, env ...string) (string, error) {
 	return string(out), err
 }
 
-// TestChild is what the tests below run in processes of their own.
+// TestChild runs in the processes that the tests below start.
 func TestChild(t *testing.T) {
 	f := fake(os.Getenv(envChild))
 	if f == "" {
@@ -158,8 +158,9 @@ func TestInstallationLeavesNoFile(t *testing.T) {
 	}
 }
 
-// TestPolicyGoesIfInstallationIsKilled kills every process of the installation but the guard, which has a session of its own.
-func TestPolicyGoesIfInstallationIsKilled(t *testing.T) {
+// TestPolicyIsRemovedIfInstallationIsKilled kills every process of the installation except the guard, which has its own
+// session.
+func TestPolicyIsRemovedIfInstallationIsKilled(t *testing.T) {
 	t.Parallel()
 	f := newFake(t)
 	f.write(t, "do", `ps -o pid= --sid $(ps -o sid= -p $$) >"$LUATX_APT_CHILD/session"; kill -9 $(cat "$LUATX_APT_CHILD/session")`)
@@ -188,7 +189,7 @@ func wait(t *testing.T, otherwise string, condition func() bool) {
 	}
 }
 
-func TestPolicyWithoutItsGuardAllowsServicesAndGoes(t *testing.T) {
+func TestPolicyWithoutItsGuardAllowsServicesAndIsRemoved(t *testing.T) {
 	t.Parallel()
 	f := newFake(t)
 	f.write(t, "do", `cp "$LUATX_APT_CHILD/policy" "$LUATX_APT_CHILD/left"`)
@@ -203,7 +204,7 @@ func TestPolicyWithoutItsGuardAllowsServicesAndGoes(t *testing.T) {
 	}
 }
 
-func TestFailureIsNoted(t *testing.T) {
+func TestFailureIsRecorded(t *testing.T) {
 	t.Parallel()
 	f := newFake(t)
 	f.write(t, "do", "for n in 1 2 3 4 5 6; do echo line $n; done; exit 100")
@@ -241,7 +242,7 @@ func TestInstallationIsBounded(t *testing.T) {
 	}
 }
 
-func TestPolicyOfTheSystemStays(t *testing.T) {
+func TestPolicyOfTheSystemIsKept(t *testing.T) {
 	t.Parallel()
 	f := newFake(t)
 	const own = "#!/bin/sh\nexit 101 # by the administrator\n"
@@ -254,7 +255,7 @@ func TestPolicyOfTheSystemStays(t *testing.T) {
 	}
 }
 
-func TestSudoWhereNotRoot(t *testing.T) {
+func TestSudoIsUsedUnlessRoot(t *testing.T) {
 	t.Parallel()
 	f := newFake(t)
 	if out, err := f.ask(t, envUID+"=1000"); err != nil || f.installs(t) != 1 {
@@ -265,7 +266,7 @@ func TestSudoWhereNotRoot(t *testing.T) {
 	}
 }
 
-func TestNotAllowed(t *testing.T) {
+func TestInstallationIsRefusedIfNotAllowed(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct {
 		name, uid, env string
@@ -288,7 +289,7 @@ func TestNotAllowed(t *testing.T) {
 	}
 }
 
-func TestLastLines(t *testing.T) {
+func TestLastLinesReturnsTheEndOfAText(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct{ text, want string }{
 		{"", ""},

@@ -10,9 +10,9 @@ import (
 	"time"
 )
 
-// Interleave sets all ways up, lets each find out how many operations take about per and warm up meanwhile, and then
-// runs the given number of rounds: in each every way once, in an order that is shuffled anew, the same in every run. An
-// error of a way ends it all.
+// Interleave sets up all ways. Each way warms up and counts the operations that take about per. Interleave then runs
+// the given number of rounds. A round runs every way once, in an order that is shuffled for each round but is the same
+// in every run. An error of a way ends everything.
 func Interleave(ctx context.Context, cell Cell, ways []Way, rounds int, per time.Duration) (table Table, err error) {
 	cell = cell.withDefaults()
 	table = Table{Cell: cell.Name}

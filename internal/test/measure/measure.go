@@ -1,6 +1,6 @@
-// Package measure compares ways to do the same work, side by side in one run of one process: the ways take turns,
-// round by round, and what is compared are ratios within a round, so that whatever else the machine does at the time
-// falls on all of them.
+// Package measure compares ways to do the same work, side by side in one run of one process. The ways take turns,
+// round by round. The package compares ratios within a round, because other load on the machine affects all ways of
+// a round.
 package measure
 
 import (

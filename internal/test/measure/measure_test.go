@@ -19,7 +19,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-func TestOver(t *testing.T) {
+func TestOverReturnsMedianMinimumAndMaximum(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct {
 		values []float64
@@ -35,8 +35,9 @@ func TestOver(t *testing.T) {
 	}
 }
 
-// TestRatioIsOfRounds has a machine that is ten times slower in its second round: a ratio of medians would show it.
-func TestRatioIsOfRounds(t *testing.T) {
+// TestRatioIsComputedPerRound has a machine that is ten times slower in its second round, which would change a ratio of
+// medians.
+func TestRatioIsComputedPerRound(t *testing.T) {
 	t.Parallel()
 	sample := func(ops int) Sample { return Sample{Ops: ops, Took: time.Second, ServerCPU: time.Second} }
 	table := Table{Cell: "c", Ways: []string{"base", "fast"}, Rounds: [][]Sample{
@@ -61,7 +62,7 @@ func TestRatioIsOfRounds(t *testing.T) {
 	}
 }
 
-func TestHistogram(t *testing.T) {
+func TestHistogramReturnsQuantiles(t *testing.T) {
 	t.Parallel()
 	var h, other histogram
 	assert.Equal(t, h.quantile(.5), 0, "the median of an empty histogram")
@@ -81,7 +82,7 @@ func TestHistogram(t *testing.T) {
 	}
 }
 
-func TestBucketsFollowOneAnotherAndEachHasItsMiddle(t *testing.T) {
+func TestBucketsAreContiguousAndHaveTheirMiddle(t *testing.T) {
 	t.Parallel()
 	for n, last := uint64(0), -1; n < 1<<14; n++ {
 		b := bucket(n)
@@ -98,7 +99,7 @@ func TestBucketsFollowOneAnotherAndEachHasItsMiddle(t *testing.T) {
 	assert.Equal(t, bucket(math.MaxUint64), buckets-1, "the last bucket")
 }
 
-func TestCPUOfServerNeedsBothNumbers(t *testing.T) {
+func TestCPUOfServerNeedsUserAndSystemTime(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct {
 		numbers map[string]string
@@ -151,7 +152,7 @@ func (s *sleeper) way(name string, log *[]string, change ...func(*Running)) Way 
 	}}
 }
 
-func TestInterleave(t *testing.T) {
+func TestInterleaveMeasuresEachWayInEveryRound(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		slow, fast := &sleeper{d: 3 * time.Millisecond}, &sleeper{d: time.Millisecond}
@@ -187,8 +188,8 @@ func TestInterleave(t *testing.T) {
 	})
 }
 
-// TestRoundsKeepTheirLength has a way that is held up in its warm-up, and is ten times faster from then on.
-func TestRoundsKeepTheirLength(t *testing.T) {
+// TestRoundsKeepTheirLengthAfterASlowWarmUp has a way that is held up in its warm-up, and is ten times faster from then on.
+func TestRoundsKeepTheirLengthAfterASlowWarmUp(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		s := &sleeper{d: 10 * time.Millisecond}
@@ -210,7 +211,7 @@ func TestRoundsKeepTheirLength(t *testing.T) {
 	})
 }
 
-func TestInterleaveFixedAndBatched(t *testing.T) {
+func TestInterleaveCountsBatchesAndFixedRounds(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		s := &sleeper{d: time.Millisecond}
@@ -236,7 +237,7 @@ func TestInterleaveFixedAndBatched(t *testing.T) {
 	})
 }
 
-func TestInterleaveEndsWithTheError(t *testing.T) {
+func TestInterleaveReturnsTheFirstError(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		sick, well := &sleeper{d: time.Millisecond, err: errors.New("no more")}, &sleeper{d: time.Millisecond}

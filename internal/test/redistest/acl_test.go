@@ -8,7 +8,7 @@ import (
 	"github.com/luatx/luatx/internal/test/assert"
 )
 
-func TestRules(t *testing.T) {
+func TestRulesOfAUserDependOnTheVersion(t *testing.T) {
 	t.Parallel()
 	const text = "# Users\n\n```acl\nACL SETUSER app reset on >secret ~a:*\nACL SETUSER app +get +set\nACL SETUSER relay +del\n```\n\n" +
 		"```sh\nredis-cli\n```\n\n```acl 7.2\nACL SETUSER app +waitaof\n```\n"

@@ -8,8 +8,8 @@ import (
 	"github.com/luatx/luatx/internal/test/assert"
 )
 
-// TestHasTLSAsksTheProgram runs programs that complain as redis-server does about the first directive that they do not know.
-func TestHasTLSAsksTheProgram(t *testing.T) {
+// TestHasTLSRunsTheProgram runs programs that reject the first unknown directive as redis-server does.
+func TestHasTLSRunsTheProgram(t *testing.T) {
 	t.Parallel()
 	for name, want := range map[string]bool{"tls-port": false, noDirective: true} {
 		path := filepath.Join(t.TempDir(), "redis-server")

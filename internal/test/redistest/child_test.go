@@ -17,7 +17,7 @@ import (
 
 const envChild = "LUATX_REDISTEST_CHILD"
 
-// TestChild is what the tests below run in a process of its own.
+// TestChild runs in the process that the tests below start.
 func TestChild(t *testing.T) {
 	if os.Getenv(envChild) == "" {
 		t.Skip("runs as a child of other tests only")
@@ -71,7 +71,7 @@ func isZombie(pid int) bool {
 	return err == nil && strings.Contains(string(stat), ") Z ")
 }
 
-func TestMissingServer(t *testing.T) {
+func TestMissingServerSkipsOrFailsTheTest(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
 		name string

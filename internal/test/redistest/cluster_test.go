@@ -62,7 +62,7 @@ func TestClusterMovesASlotWithItsKeys(t *testing.T) {
 	assert.Equal(t, from.Client(t).DBSize(ctx).Val(), 150, "keys that came back")
 }
 
-func TestClusterFailover(t *testing.T) {
+func TestReplicaTakesOverAfterItsMasterDies(t *testing.T) {
 	t.Parallel()
 	cluster := redistest.Cluster(t)
 	client := cluster.Client(t)

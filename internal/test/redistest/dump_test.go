@@ -80,7 +80,7 @@ func checkEveryChangeShows(t *testing.T, client redis.UniversalClient) {
 			if made := client.XGroupCreateConsumer(ctx, "{x}stream", "g", "d"); made.Err() == nil {
 				return made
 			}
-			return readGroup(t, client, "d", "0") // before 6.2 whoever reads is made
+			return readGroup(t, client, "d", "0") // before 6.2 a read creates the consumer
 		}},
 		{`- group "g" pending 1-1`, func() redis.Cmder { return client.XAck(ctx, "{x}stream", "g", "1-1") }},
 		{`+ group "h"`, func() redis.Cmder { return client.XGroupCreate(ctx, "{x}stream", "h", "0") }},
@@ -98,7 +98,7 @@ func checkEveryChangeShows(t *testing.T, client redis.UniversalClient) {
 	}
 }
 
-func TestDumpOfServer(t *testing.T) {
+func TestDumpOfServerShowsEveryType(t *testing.T) {
 	t.Parallel()
 	client := redistest.Single(t, redistest.Own()).Client(t)
 	checkEveryChangeShows(t, client)
@@ -107,12 +107,12 @@ func TestDumpOfServer(t *testing.T) {
 	}
 }
 
-func TestDumpOfMiniredis(t *testing.T) {
+func TestDumpOfMiniredisShowsEveryType(t *testing.T) {
 	t.Parallel()
 	checkEveryChangeShows(t, redistest.Client(t, miniredis.RunT(t).Addr()))
 }
 
-func TestDumpOfCluster(t *testing.T) {
+func TestDumpOfClusterShowsAllNodes(t *testing.T) {
 	t.Parallel()
 	cluster := redistest.Cluster(t)
 	client := cluster.Client(t)
@@ -146,8 +146,8 @@ func TestDumpTakesPatterns(t *testing.T) {
 	}
 }
 
-// The digest sees what the dump may not, and is the last word.
-func TestDiffOfDigests(t *testing.T) {
+// TestDifferentDigestsAreADifference matters because the digest covers more than the dump.
+func TestDifferentDigestsAreADifference(t *testing.T) {
 	t.Parallel()
 	if diff := redistest.Diff(redistest.State{Digest: "1"}, redistest.State{Digest: "2"}); !strings.Contains(diff, "DIGEST") {
 		t.Errorf("got %q", diff)

@@ -29,7 +29,7 @@ const (
 )
 
 // ErrExternal is returned where a server that the package did not start should be stopped, killed or paused.
-var ErrExternal = errors.New("redistest: the server is external: start the test's server with Own")
+var ErrExternal = errors.New("redistest: the server is external; start the server of the test with Own")
 
 // Server is one Redis server. Its methods may be called from several goroutines.
 type Server struct {

@@ -16,7 +16,7 @@ import (
 
 func TestMain(m *testing.M) { redistest.Main(m) }
 
-func TestSingleAnswersAndTakesOptions(t *testing.T) {
+func TestSingleServerRepliesAndHasItsOptions(t *testing.T) {
 	t.Parallel()
 	s := redistest.Single(t, redistest.Config("maxmemory 7mb", "maxmemory-policy volatile-ttl"))
 	client := s.Client(t)
@@ -31,7 +31,7 @@ func TestSingleAnswersAndTakesOptions(t *testing.T) {
 	}
 }
 
-func TestStopSavesKillForgets(t *testing.T) {
+func TestStopSavesDataAndKillLosesIt(t *testing.T) {
 	t.Parallel()
 	s := redistest.Single(t, redistest.Config("appendonly yes", "appendfsync always"))
 	client := s.Client(t)
@@ -50,7 +50,7 @@ func TestStopSavesKillForgets(t *testing.T) {
 	}
 }
 
-func TestPauseIsSilence(t *testing.T) {
+func TestPausedServerDoesNotReply(t *testing.T) {
 	t.Parallel()
 	s := redistest.Single(t, redistest.Own())
 	client := s.Client(t, func(o *redis.Options) { o.ContextTimeoutEnabled, o.MaxRetries = true, -1 })
@@ -72,7 +72,7 @@ func TestStartReportsBadConfig(t *testing.T) {
 	assert.ErrorContains(t, err, "no-such-option", "the start")
 }
 
-func TestExternalServerIsUsedAndLeftAlone(t *testing.T) {
+func TestExternalServerIsUsedAndNotStopped(t *testing.T) {
 	owner := redistest.Single(t, redistest.Own())
 	t.Setenv(redistest.EnvExternal, owner.Addr())
 	s := redistest.Single(t)
@@ -88,7 +88,7 @@ func TestExternalServerIsUsedAndLeftAlone(t *testing.T) {
 	})
 }
 
-func TestFoundNamesTheServer(t *testing.T) {
+func TestFoundReturnsTheServer(t *testing.T) {
 	t.Parallel()
 	redistest.Need(t)
 	bin, err := redistest.Find()

@@ -12,10 +12,10 @@
 //	p.Count("EVALSHA")                                                      // requests seen, by name
 //	p.Commands(respproxy.Work)                                              // requests seen, without connection set-up
 //
-// It behaves like a TCP connection where it can: bytes keep their order, so that what follows a lost request or reply
-// on the same connection is lost as well, and what follows a delayed or held one waits. A silent loss leaves the
-// connection open; the Cut and Split actions close it. A Duplicate is the exception: it stands for a client that sends
-// again.
+// It behaves like a TCP connection where it can: bytes keep their order. Bytes that follow a lost request or reply on
+// the same connection are therefore lost as well, and bytes that follow a delayed or held one wait. A silent loss
+// leaves the connection open; the Cut and Split actions close it. A Duplicate is the exception: it stands for a client
+// that sends again.
 //
 // Requests are framed in RESP2 or inline, replies in RESP2 or RESP3; push messages and everything after a SUBSCRIBE,
 // MONITOR or CLIENT REPLY pass through, so that no reply action applies there. Replication (SYNC, PSYNC) is refused.

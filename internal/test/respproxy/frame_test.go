@@ -10,7 +10,7 @@ import (
 	"testing"
 )
 
-func TestReadReplyTakesOneWholeReply(t *testing.T) {
+func TestReadReplyReadsOneCompleteReply(t *testing.T) {
 	t.Parallel()
 	for _, frame := range []string{
 		"+OK\r\n", "-ERR no\r\n", ":1\r\n", "_\r\n", ",1.5\r\n", "#t\r\n", "(123\r\n",
@@ -25,7 +25,7 @@ func TestReadReplyTakesOneWholeReply(t *testing.T) {
 	}
 }
 
-func TestReadReplyRefuses(t *testing.T) {
+func TestReadReplyRejectsInvalidInput(t *testing.T) {
 	t.Parallel()
 	for frame, want := range map[string]error{
 		"": io.EOF, "$3\r\nab": io.ErrUnexpectedEOF, "*2\r\n:1\r\n": io.ErrUnexpectedEOF,
@@ -37,7 +37,7 @@ func TestReadReplyRefuses(t *testing.T) {
 	}
 }
 
-func TestReadRequest(t *testing.T) {
+func TestReadRequestReadsOneCompleteRequest(t *testing.T) {
 	t.Parallel()
 	for frame, want := range map[string][]string{
 		"*2\r\n$3\r\nGET\r\n$1\r\nk\r\n":          {"GET", "k"},
@@ -56,8 +56,8 @@ func TestReadRequest(t *testing.T) {
 
 func wide(n int) string { return strings.Repeat("x", n) }
 
-// Whatever comes in, a frame is a prefix of it, and what was read is forwarded byte by byte.
-func FuzzFrames(f *testing.F) {
+// FuzzFrameIsAPrefixOfTheInput also tests that the input is forwarded byte by byte.
+func FuzzFrameIsAPrefixOfTheInput(f *testing.F) {
 	for _, seed := range []string{"*2\r\n$3\r\nGET\r\n$1\r\nk\r\n", "PING\r\n", "%1\r\n+a\r\n|1\r\n+a\r\n:1\r\n:2\r\n", "*-1\r\n", "$-2\r\n", "*1\r\n$-1\r\n"} {
 		f.Add([]byte(seed))
 	}

@@ -49,7 +49,8 @@ func New(target string) (*Proxy, error) {
 // Addr is the host:port that clients use.
 func (p *Proxy) Addr() string { return p.listener.Addr().String() }
 
-// Close closes every connection and returns when nothing runs any more. What is held or delayed is lost.
+// Close closes every connection and returns when nothing runs any more. Requests and replies that are
+// held or delayed are lost.
 func (p *Proxy) Close() error {
 	p.mu.Lock()
 	if p.closed {
@@ -117,7 +118,7 @@ func (p *Proxy) Hold(match Matcher) *Hold {
 }
 
 // Count is the number of requests seen with one of the command names, in either case; without names, of all requests.
-// What a rule drops counts, and what it duplicates counts once.
+// A request that a rule drops counts, and one that it duplicates counts once.
 func (p *Proxy) Count(names ...string) int {
 	p.mu.Lock()
 	defer p.mu.Unlock()

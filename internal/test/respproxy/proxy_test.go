@@ -56,7 +56,7 @@ func timedOut(err error) bool {
 	return errors.Is(err, os.ErrDeadlineExceeded) || errors.Is(err, context.DeadlineExceeded)
 }
 
-func TestActions(t *testing.T) {
+func TestEachActionAffectsRequestAndReply(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
 		name     string
@@ -92,7 +92,7 @@ func TestActions(t *testing.T) {
 	}
 }
 
-func TestDuplicateRunsTwiceAndAnswersOnce(t *testing.T) {
+func TestDuplicateRunsTwiceAndRepliesOnce(t *testing.T) {
 	t.Parallel()
 	f := setUp(t)
 	f.proxy.Next(1, respproxy.Command("INCR"), respproxy.Duplicate())
@@ -104,7 +104,7 @@ func TestDuplicateRunsTwiceAndAnswersOnce(t *testing.T) {
 	}
 }
 
-func TestDelayIsWaitedFor(t *testing.T) {
+func TestDelayPostponesTheReply(t *testing.T) {
 	t.Parallel()
 	f := setUp(t)
 	f.proxy.Next(1, respproxy.Command("INCR"), respproxy.Delay(50*time.Millisecond))
@@ -131,7 +131,7 @@ func TestHeldRequestArrivesAfterTheClientGaveUp(t *testing.T) {
 	f.value(t, "1")
 }
 
-func TestHeldRequestIsAnsweredToTheClientThatWaits(t *testing.T) {
+func TestReplyToAHeldRequestReachesAWaitingClient(t *testing.T) {
 	t.Parallel()
 	f := setUp(t)
 	hold := f.proxy.Hold(respproxy.Command("INCR"))
@@ -143,7 +143,7 @@ func TestHeldRequestIsAnsweredToTheClientThatWaits(t *testing.T) {
 	assert.Is(t, respproxy.NewHold().Wait(brief(t)), context.DeadlineExceeded, "a hold that caught nothing")
 }
 
-func TestPipelineLosesWhatFollows(t *testing.T) {
+func TestCutPipelineLosesTheFollowingCommands(t *testing.T) {
 	t.Parallel()
 	f := setUp(t)
 	f.proxy.Next(1, respproxy.Containing("second"), respproxy.CutReply())
@@ -157,7 +157,7 @@ func TestPipelineLosesWhatFollows(t *testing.T) {
 	f.value(t, "asecond")
 }
 
-func TestCommandsAreAllSeenInOrder(t *testing.T) {
+func TestProxySeesAllCommandsInOrder(t *testing.T) {
 	t.Parallel()
 	f := setUp(t)
 	ctx := t.Context()
@@ -175,7 +175,7 @@ func TestCommandsAreAllSeenInOrder(t *testing.T) {
 	}
 }
 
-func TestSetUpIsSeenAsSuch(t *testing.T) {
+func TestProxyRecognizesConnectionSetup(t *testing.T) {
 	t.Parallel()
 	f := setUp(t)
 	if got := f.proxy.Commands(respproxy.Work); len(got) != 1 || got[0][0] != "ping" {
@@ -205,7 +205,7 @@ func TestSubscriptionsPassThrough(t *testing.T) {
 	}
 }
 
-func TestConnectionsAreCut(t *testing.T) {
+func TestCutClosesConnections(t *testing.T) {
 	t.Parallel()
 	f := setUp(t)
 	assert.Equal(t, f.proxy.Connections(), 1, "connections")
@@ -235,7 +235,7 @@ func TestDeadServerClosesConnections(t *testing.T) {
 	redistest.Must(t, client.Ping(t.Context()).Err())
 }
 
-// Close must end what waits; goleak in TestMain sees what does not.
+// TestCloseEndsHeldAndSilentConnections relies on goleak in TestMain.
 func TestCloseEndsHeldAndSilentConnections(t *testing.T) {
 	t.Parallel()
 	f := setUp(t, func(o *redis.Options) { o.PoolSize = 2 })
@@ -255,7 +255,7 @@ func TestCloseEndsHeldAndSilentConnections(t *testing.T) {
 	redistest.Must(t, f.proxy.Close())
 }
 
-func TestChaosIsSeededAndCounts(t *testing.T) {
+func TestChaosRepeatsWithItsSeedAndCounts(t *testing.T) {
 	t.Parallel()
 	run := func() (failed int, value string) {
 		f := setUp(t)

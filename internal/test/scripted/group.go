@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// ErrNoGroup is what a server says of a group that does not exist.
+// ErrNoGroup is the error that a server returns for a group that does not exist.
 var ErrNoGroup = errors.New("NOGROUP no such group")
 
 // Usual is the answer that a Group gives by itself.
@@ -22,7 +22,8 @@ var GroupScripts = []string{"acknowledge", "deadletter", "dismiss", "fetch", "ho
 // Group answers a consumer of a group of the stream s. Unless a test says otherwise nothing is pending and nothing new, each entry that
 // is asked for is there, for the second time, and each operation works.
 type Group struct {
-	// Own and All are rows of XPENDING: what is pending for the consumer itself, and for all.
+	// Own and All are rows of XPENDING: the pending entries of the consumer itself, and of all
+	// consumers.
 	Own, All []any
 	// Fresh are new entries.
 	Fresh []any

@@ -34,7 +34,7 @@ func Late(wait time.Duration, answer any) func([]string) any {
 // Status is a simple string.
 type Status string
 
-// Server hears commands, and answers each.
+// Server receives commands and replies to each.
 type Server struct {
 	answer func(cmd []string) any
 	names  map[string]string // of scripts, by hash

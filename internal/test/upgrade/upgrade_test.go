@@ -50,8 +50,7 @@ func layout(t *testing.T) int {
 	return n
 }
 
-// TestBefore finishes what the version before has left behind.
-func TestBefore(t *testing.T) {
+func TestNewVersionFinishesTheWorkOfTheOldOne(t *testing.T) {
 	t.Parallel()
 	actor := build(t, root)
 	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
@@ -61,7 +60,7 @@ func TestBefore(t *testing.T) {
 	})
 }
 
-func TestShardOfAnotherLayoutIsRefusedAndStaysAsItIs(t *testing.T) {
+func TestShardOfAnotherLayoutIsRejectedAndUnchanged(t *testing.T) {
 	t.Parallel()
 	actor, now := build(t, root), layout(t)
 	for _, other := range []int{now - 1, now + 1} {
@@ -86,7 +85,7 @@ func TestShardOfAnotherLayoutIsRefusedAndStaysAsItIs(t *testing.T) {
 	}
 }
 
-func TestChangelogTellsHowToGetToThisLayout(t *testing.T) {
+func TestChangelogExplainsTheMigrationToThisLayout(t *testing.T) {
 	t.Parallel()
 	text, err := os.ReadFile(filepath.Join(root, "CHANGELOG.md"))
 	redistest.Must(t, err)
@@ -96,8 +95,7 @@ func TestChangelogTellsHowToGetToThisLayout(t *testing.T) {
 	}
 }
 
-// TestBothWays lets the two versions take over from each other, and work side by side.
-func TestBothWays(t *testing.T) {
+func TestVersionsTakeOverFromEachOtherAndRunSideBySide(t *testing.T) {
 	t.Parallel()
 	if os.Getenv("LUATX_VERIFY") == "" && !*update {
 		t.Skip("builds the version before: set LUATX_VERIFY")

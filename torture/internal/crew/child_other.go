@@ -7,7 +7,7 @@ import (
 	"syscall"
 )
 
-// Elsewhere a process that was stopped outlives a run that is killed.
+// On these systems, a stopped process outlives a run that is killed.
 func childAttributes() *syscall.SysProcAttr { return nil }
 
 var stopSignal, continueSignal os.Signal

@@ -1,4 +1,4 @@
-// Package crew is the worker and relay processes of a run.
+// Package crew manages the worker and relay processes of a run.
 package crew
 
 import (
@@ -19,25 +19,25 @@ import (
 	"github.com/luatx/luatx/torture/internal/work"
 )
 
-// Config says who is in the crew.
+// Config configures a Crew.
 type Config struct {
-	Program string   // this program
-	Args    []string // with which it is one of the crew
-	Skewed  string   // the same program, whose clock is off by what its environment says; empty: there is none
+	Program string   // path of this program
+	Args    []string // arguments that make it a member of the crew
+	Skewed  string   // path of the same program built with a wrong clock, whose offset is in the environment; may be empty
 	Log     io.Writer
 	Noted   func(work.Note) // called for each note, by several goroutines at once
 }
 
-// Crew is processes with tasks.
+// Crew is a set of processes with tasks.
 type Crew struct {
 	cfg     Config
 	members []*Member
-	Failed  chan error // receives an error when a process ends by itself
+	Failed  chan error // receives an error when a process ends unexpectedly
 
 	logged sync.Mutex
 }
 
-// Member is one place in the crew; its process changes. Its methods are called one at a time.
+// Member is one task of the crew, for which processes run one after another. Its methods must not be called concurrently.
 type Member struct {
 	crew *Crew
 	task work.Task
@@ -51,10 +51,10 @@ type process struct {
 	cmd     *exec.Cmd
 	stdin   io.WriteCloser
 	done    chan struct{}
-	leaving bool // under the member's lock: it was killed, or told to stop
+	leaving bool // guarded by the member's lock; set when the process is killed or told to stop
 }
 
-// Start starts a process for each task.
+// Start starts a process for each task. If one fails to start, Start stops the others and returns an error.
 func Start(cfg Config, tasks []work.Task) (*Crew, error) {
 	c := &Crew{cfg: cfg, Failed: make(chan error, 1)}
 	for _, task := range tasks {
@@ -67,24 +67,24 @@ func Start(cfg Config, tasks []work.Task) (*Crew, error) {
 	return c, nil
 }
 
-// Members are those of a role.
+// Members returns the members with a role.
 func (c *Crew) Members(role string) []*Member {
 	return slices.DeleteFunc(slices.Clone(c.members), func(m *Member) bool { return m.task.Role != role })
 }
 
-// CanSkew says whether a process can have a clock that is off.
+// CanSkew reports whether members can run with a wrong clock.
 func (c *Crew) CanSkew() bool { return c.cfg.Skewed != "" }
 
-// Quiet tells all to begin nothing any more.
+// Quiet tells all processes to begin no new work.
 func (c *Crew) Quiet() {
 	for _, m := range c.members {
 		m.mu.Lock()
-		_, _ = io.WriteString(m.proc.stdin, work.Quiet+"\n") // who has ended is quiet
+		_, _ = io.WriteString(m.proc.stdin, work.Quiet+"\n") // an ended process fails, and is quiet
 		m.mu.Unlock()
 	}
 }
 
-// Stop tells all to end, and kills who has not after the grace.
+// Stop tells all processes to end. It kills those that still run after the grace.
 func (c *Crew) Stop(grace time.Duration) error {
 	var wg sync.WaitGroup
 	errs := make([]error, len(c.members))
@@ -95,10 +95,10 @@ func (c *Crew) Stop(grace time.Duration) error {
 	return errors.Join(errs...)
 }
 
-// Name is that of the member.
+// Name returns the name of the member: role and number.
 func (m *Member) Name() string { return fmt.Sprintf("%s-%d", m.task.Role, m.task.Number) }
 
-// Start starts the member's next process, with a clock that is off.
+// Start starts the member's next process. Its clock is wrong by the given offset.
 func (m *Member) Start(off time.Duration) error {
 	m.runs++
 	task := m.task
@@ -140,7 +140,8 @@ func (m *Member) Start(off time.Duration) error {
 	return nil
 }
 
-// watch starts the process and reads what it says until it ends. It keeps its thread: the kernel ends the child with it.
+// watch starts the process and reads its notes until it ends. It keeps its thread, because the kernel ends the child
+// together with the thread.
 func (m *Member) watch(p *process, stdout io.Reader, started chan<- error) {
 	runtime.LockOSThread()
 	defer close(p.done)
@@ -152,28 +153,28 @@ func (m *Member) watch(p *process, stdout io.Reader, started chan<- error) {
 	lines := bufio.NewScanner(stdout)
 	for lines.Scan() {
 		var n work.Note
-		if json.Unmarshal(lines.Bytes(), &n) == nil { // a kill may have cut a line off
+		if json.Unmarshal(lines.Bytes(), &n) == nil { // a kill may cut off the last line
 			m.crew.cfg.Noted(n)
 		}
 	}
-	_ = p.cmd.Wait() // its state says the same
+	_ = p.cmd.Wait() // the state has the same information
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if !p.leaving {
 		select {
 		case m.crew.Failed <- fmt.Errorf("%s ended by itself: %s", m.Name(), p.cmd.ProcessState):
-		default: // one is enough
+		default: // one error is enough
 		}
 	}
 }
 
-// Kill ends the member's process at once.
+// Kill kills the member's process.
 func (m *Member) Kill() error { return m.end(0) }
 
 // Pause stops the process (SIGSTOP).
 func (m *Member) Pause() error { return m.signal(stopSignal) }
 
-// Resume lets a paused process go on.
+// Resume continues a paused process.
 func (m *Member) Resume() error { return m.signal(continueSignal) }
 
 func (m *Member) signal(sig os.Signal) error {
@@ -194,7 +195,7 @@ func (m *Member) end(grace time.Duration) error {
 	}
 	p.leaving = true
 	m.mu.Unlock()
-	_ = p.stdin.Close() // where that fails, it has ended
+	_ = p.stdin.Close() // fails only if the process has ended
 	if grace > 0 {
 		timer := time.NewTimer(grace)
 		defer timer.Stop()
@@ -214,7 +215,7 @@ func (m *Member) end(grace time.Duration) error {
 	return nil
 }
 
-// prefixed writes lines to the crew's log.
+// prefixed writes lines to the crew's log with the name of their process.
 type prefixed struct {
 	crew *Crew
 	name string

@@ -8,7 +8,7 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// Connect returns a client of the servers, through the proxies where there are some.
+// Connect returns a client of the servers, through the proxies if there are any.
 func (p Plan) Connect() redis.UniversalClient {
 	return redis.NewUniversalClient(&redis.UniversalOptions{
 		Addrs: p.Addrs, IsClusterMode: p.Cluster, Dialer: p.dial,
@@ -16,7 +16,7 @@ func (p Plan) Connect() redis.UniversalClient {
 	})
 }
 
-// ConnectBroker returns a client of the server that takes what is published. Nothing happens to that one.
+// ConnectBroker returns a client of the server to which events are published. No fault affects that server.
 func (p Plan) ConnectBroker() *redis.Client {
 	return redis.NewClient(&redis.Options{Addr: p.Broker, PoolSize: 32})
 }

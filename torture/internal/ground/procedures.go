@@ -2,8 +2,8 @@ package ground
 
 import "github.com/luatx/luatx"
 
-// The procedures move money as the tellers' guarded reads do, at one moment on the server. An effect's text is that of
-// Effect; the event is the one that it names.
+// procedures move money like the guarded reads of tellers, but in one script on the server. The text of an effect is that
+// of Effect. Its event is the one that the effect names.
 var procedures = []luatx.Procedure{
 	{
 		Name: "transfer",

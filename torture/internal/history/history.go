@@ -1,5 +1,5 @@
-// Package history keeps what the processes of a run did and were told, a line of JSON each, written at once: what a
-// process has written outlives its being killed.
+// Package history records the actions of the run's processes and their results, as one line of JSON each. Each line is
+// written immediately, so that it survives a kill of the process.
 package history
 
 import (
@@ -17,17 +17,17 @@ import (
 // Kinds of lines.
 const (
 	Begun = "begun" // a call is about to be made for the first time
-	Told  = "told"  // one try of it was answered
-	Put   = "put"   // an input is about to be written to a stream, and then: it was, or may have been
-	Ran   = "ran"   // a handler ran for an input, which the event would belong to
+	Told  = "told"  // one try of the call has returned
+	Put   = "put"   // an input is about to be written to a stream; a second line has the result
+	Ran   = "ran"   // a handler ran for an input; Event is the event that it would create
 )
 
-// Operations of calls, beside the kinds of effects.
+// Operations of calls, in addition to the kinds of effects.
 const (
 	Guarded   = "guarded"
 	Procedure = "procedure"
 	Send      = "send"
-	Doomed    = "doomed" // must fail, and leave nothing
+	Doomed    = "doomed" // must fail and leave nothing
 	Deposit   = "deposit"
 	CellMove  = "cell-guarded"
 	CellCall  = "cell-procedure"
@@ -43,19 +43,19 @@ type Line struct {
 	From   string `json:"f,omitempty"`
 	To     string `json:"to,omitempty"`
 	Amount int64  `json:"a,omitempty"`
-	Cell   int64  `json:"c,omitempty"` // its epoch; 0: none
+	Cell   int64  `json:"c,omitempty"` // epoch of the cell, or 0
 	Start  int64  `json:"s,omitempty"`
 	End    int64  `json:"e,omitempty"`
 
 	Outcome    Outcome `json:"o,omitempty"`
 	Replicated bool    `json:"r,omitempty"`
-	Value      string  `json:"v,omitempty"` // what the call returned; empty: not known
+	Value      string  `json:"v,omitempty"` // the result of the call, or empty if unknown
 	Event      string  `json:"ev,omitempty"`
 	Err        string  `json:"err,omitempty"`
 	Again      bool    `json:"more,omitempty"` // another try follows
 }
 
-// Outcome is what a try was told.
+// Outcome is the result of a try.
 type Outcome string
 
 // Outcomes.
@@ -63,12 +63,12 @@ const (
 	Committed Outcome = "committed"
 	Replayed  Outcome = "replayed"
 	Duplicate Outcome = "duplicate"
-	Short     Outcome = "short"   // insufficient funds: it did nothing, on what it read
-	Nothing   Outcome = "nothing" // any other error that says that nothing was written
+	Short     Outcome = "short"   // insufficient funds: the call read the balance and did nothing
+	Nothing   Outcome = "nothing" // any other error that guarantees that nothing was written
 	Unknown   Outcome = "unknown"
 )
 
-// In says that the effect is there.
+// In reports whether the effect is applied.
 func (o Outcome) In() bool { return o == Committed || o == Replayed || o == Duplicate }
 
 // Log is the history of one process. It is safe for concurrent use.
@@ -77,7 +77,7 @@ type Log struct {
 	file *os.File
 }
 
-// Create begins a history in the directory.
+// Create creates a history in the directory.
 func Create(dir, name string) (*Log, error) {
 	file, err := os.OpenFile(filepath.Join(dir, name+".history"), os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
 	if err != nil {
@@ -86,7 +86,8 @@ func Create(dir, name string) (*Log, error) {
 	return &Log{file: file}, nil
 }
 
-// CheckClock holds that this process' clock is off by so much, of the kernel's that has just dated the file.
+// CheckClock returns an error unless this process' clock differs by skew from the kernel's clock, which has just set the
+// time of the file.
 func (l *Log) CheckClock(skew time.Duration) error {
 	info, err := l.file.Stat()
 	if err != nil {
@@ -110,10 +111,10 @@ func (l *Log) Add(line Line) error {
 	return err
 }
 
-// Close ends the history.
+// Close closes the history.
 func (l *Log) Close() error { return l.file.Close() }
 
-// Read calls each with every line of all histories of the directory, one process after the other.
+// Read calls each for every line of all histories of the directory, one process after another.
 func Read(dir string, each func(Line) error) error {
 	names, err := filepath.Glob(filepath.Join(dir, "*.history"))
 	if err != nil {
@@ -137,7 +138,7 @@ func readFile(name string, each func(Line) error) error {
 	for {
 		text, err := in.ReadBytes('\n')
 		if errors.Is(err, io.EOF) {
-			return nil // what stands behind the last line end was cut off by a kill
+			return nil // a kill has cut off the last line
 		}
 		if err != nil {
 			return err

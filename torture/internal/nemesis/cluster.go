@@ -15,7 +15,7 @@ import (
 
 func clustered(n *Nemeses) bool { return n.Site.Cluster != nil }
 
-// replicaLag is for how long a replica hears nothing of its master before that one dies.
+// replicaLag is how long a replica is cut off from its master before the master is killed.
 const replicaLag = 900 * time.Millisecond
 
 var clusterKinds = []kind{
@@ -27,7 +27,7 @@ var clusterKinds = []kind{
 	{name: "migrate", track: "servers", fits: clustered, inflict: onMaster(migrate)},
 }
 
-// scene is where a fault strikes: a branch, its master, and the branches beside it.
+// scene is the target of a fault: a branch, its master, and the other branches of that master.
 type scene struct {
 	*Nemeses
 	injury
@@ -36,7 +36,8 @@ type scene struct {
 	master *redistest.Server
 }
 
-// onMaster draws a branch, and inflicts something on its master or what belongs to it, also if the run ends meanwhile.
+// onMaster returns a fault that chooses a branch and breaks its master or something related. The fault completes even if
+// the run ends meanwhile.
 func onMaster(inflict func(ctx context.Context, s *scene) error) func(context.Context, *Nemeses, *rand.Rand) (injury, error) {
 	return func(ctx context.Context, n *Nemeses, rng *rand.Rand) (injury, error) {
 		ctx = context.WithoutCancel(ctx)
@@ -58,7 +59,7 @@ func onMaster(inflict func(ctx context.Context, s *scene) error) func(context.Co
 	}
 }
 
-// served are the branches of a master.
+// served returns the branches of a master.
 func (n *Nemeses) served(ctx context.Context, master *redistest.Server) ([]int, error) {
 	var branches []int
 	for _, b := range n.Branches {
@@ -73,12 +74,12 @@ func (n *Nemeses) served(ctx context.Context, master *redistest.Server) ([]int, 
 	return branches, nil
 }
 
-// killMaster kills a master, and lets it come back as a replica.
+// killMaster kills a master and restarts it as a replica.
 func killMaster(ctx context.Context, s *scene) error {
 	return s.replaceMaster(ctx, s.master.Kill)
 }
 
-// lagThenKill kills a master whose replica has heard nothing for a while.
+// lagThenKill kills a master whose replica lags behind.
 func lagThenKill(ctx context.Context, s *scene) error {
 	return s.replaceMaster(ctx, func() error {
 		replica, err := s.Site.Cluster.ReplicaOf(ctx, s.master)
@@ -89,7 +90,7 @@ func lagThenKill(ctx context.Context, s *scene) error {
 	})
 }
 
-// replaceMaster waits until a master that dies has a successor.
+// replaceMaster kills a master and waits until it has a successor.
 func (s *scene) replaceMaster(ctx context.Context, kill func() error) error {
 	out := Outage{Branches: s.branches, From: time.Now()}
 	if err := kill(); err != nil {
@@ -98,12 +99,12 @@ func (s *scene) replaceMaster(ctx context.Context, kill func() error) error {
 	_, err := s.Site.Cluster.WaitMaster(ctx, s.branch.Slot, s.master)
 	out.To = time.Now()
 	s.lost(out)
-	s.behind.Go(func() { _ = insist(s.master.Restart) }) // commits do not wait for it; the next fault does
+	s.behind.Go(func() { _ = insist(s.master.Restart) }) // the next fault waits for it, but commits do not
 	return err
 }
 
-// sever lets a replica hear nothing of its master for the lag: it stands still, and the connection between them is closed,
-// for else the kernel would keep for it what the master sends.
+// sever cuts a replica off from its master for the lag. It pauses the replica and closes their connection, because the
+// kernel would otherwise buffer what the master sends.
 func (n *Nemeses) sever(ctx context.Context, master, replica *redistest.Server) error {
 	if err := replica.Pause(); err != nil {
 		return err
@@ -126,8 +127,8 @@ func killReplica(ctx context.Context, s *scene) error {
 	return errors.Join(err, insist(replica.Restart))
 }
 
-// stopMaster lets a master stand still for longer than the others wait for it: most often its replica takes over, and
-// what it answers as it wakes is lost.
+// stopMaster pauses a master for longer than the other nodes wait for it. Usually its replica takes over, and commits that
+// the master acknowledges when it resumes are lost.
 func stopMaster(ctx context.Context, s *scene) error {
 	out := Outage{Branches: s.branches, From: time.Now()}
 	if err := s.master.Pause(); err != nil {
@@ -146,7 +147,7 @@ func stopMaster(ctx context.Context, s *scene) error {
 	return err
 }
 
-// failover lets a replica take over in agreement with its master: nothing may be lost.
+// failover makes a replica take over in agreement with its master, so that nothing may be lost.
 func failover(ctx context.Context, s *scene) error {
 	_, err := s.Site.Cluster.Failover(ctx, s.branch.Slot)
 	return err

@@ -1,4 +1,4 @@
-// Package nemesis breaks what a run works on, as a seed says.
+// Package nemesis inflicts faults on a run. A seed determines the faults.
 package nemesis
 
 import (
@@ -23,36 +23,36 @@ import (
 	"github.com/luatx/luatx/torture/internal/site"
 )
 
-// recoverWithin is how long a fault that was lifted may keep its branches from committing.
+// recoverWithin is how long after the end of a fault its branches may fail to commit.
 const recoverWithin = 30 * time.Second
 
-// lagBefore is how far behind its master a replica may be on a busy machine, before anything is done to it.
+// lagBefore is how far a replica may lag behind its master on a busy machine without a fault.
 const lagBefore = 2 * time.Second
 
-// Config says what is broken, and what is watched meanwhile.
+// Config configures Nemeses.
 type Config struct {
 	Site       *site.Site
 	Crew       *crew.Crew
 	Pulse      *pulse.Pulse
 	Branches   []ground.Branch
 	Seed       uint64
-	Only       []string              // the kinds of faults, by the beginnings of their names; none: all that fit
-	Client     redis.UniversalClient // past the proxies, as is the Transactor
+	Only       []string              // prefixes of the names of the faults to inflict; empty for all that fit
+	Client     redis.UniversalClient // bypasses the proxies, as Transactor does
 	Transactor *luatx.Transactor
 	Log        io.Writer // gets a line for each fault
 }
 
-// Fault is one that was inflicted.
+// Fault is a fault that was inflicted.
 type Fault struct {
 	Kind     string
 	Target   string
 	From     time.Time
-	To       time.Time     // when it was lifted
-	Recovery time.Duration // from then to the next commit of what it had concerned; negative: there was none
-	Err      string        // why it was not done, or not as meant
+	To       time.Time     // when it ended
+	Recovery time.Duration // time until the next commit of the affected branches; negative if there was none
+	Err      string        // why it failed or had no full effect
 }
 
-// Outage is a failure after which commits may be gone that were acknowledged, for replication is asynchronous.
+// Outage is a failure that may lose acknowledged commits, because replication is asynchronous.
 type Outage struct {
 	Branches []int
 	From, To time.Time
@@ -63,27 +63,27 @@ func (o Outage) Meets(branch int, from, to int64) bool {
 	return slices.Contains(o.Branches, branch) && to >= o.From.Add(-lagBefore).UnixNano() && from <= o.To.UnixNano()
 }
 
-// Toll is what the nemeses have done.
+// Toll is the effect of the nemeses.
 type Toll struct {
 	Faults  []Fault
 	Outages []Outage
 	Stale   Stale
-	Taken   map[string]bool // events that were taken from their index: with it went the time for which they were scheduled
+	Taken   map[string]bool // events removed from their index, which also lost their scheduled time
 }
 
-// Nemeses is all that goes wrong in a run. Its toll is complete when Run has returned.
+// Nemeses inflict the faults of a run. The toll is complete when Run has returned.
 type Nemeses struct {
 	Config
 	Toll
 	store  *outbox.Store
-	behind sync.WaitGroup // what is still being lifted
-	mu     sync.Mutex     // of the toll
+	behind sync.WaitGroup // faults that are still being lifted
+	mu     sync.Mutex     // guards the toll
 }
 
-// Stale is what was tried under leases that had run out and been given to others.
+// Stale counts settlements under leases that had expired and been given to others.
 type Stale struct {
 	Tried   int
-	Changed []string // what had an effect all the same
+	Changed []string // settlements that had an effect nevertheless
 }
 
 // New returns the nemeses of a run.
@@ -91,25 +91,25 @@ func New(cfg Config) *Nemeses {
 	return &Nemeses{Config: cfg, store: outbox.NewStore(cfg.Transactor), Toll: Toll{Taken: map[string]bool{}}}
 }
 
-// injury is what a fault has done.
+// injury is the effect of a fault.
 type injury struct {
 	target   string
-	branches []int // that it concerned; nil: all
+	branches []int // affected branches; nil for all
 }
 
-// kind is a kind of fault. Those of one track come one after the other; tracks run side by side.
+// kind is a kind of fault. The faults of one track run one after another, and tracks run concurrently.
 type kind struct {
 	name  string
 	track string
 	fits  func(n *Nemeses) bool
-	// inflict breaks something, and returns when that is lifted again.
+	// inflict breaks something, and returns when it has repaired it.
 	inflict func(ctx context.Context, n *Nemeses, rng *rand.Rand) (injury, error)
 }
 
-// Repeating is the kind that repeats requests without their senders' knowing.
+// Repeating is the kind that repeats requests without their senders' knowledge.
 const Repeating = "duplicate-requests"
 
-// Kinds are the names of all kinds.
+// Kinds returns the names of all kinds.
 func Kinds() (names []string) {
 	for _, k := range kinds() {
 		names = append(names, k.name)
@@ -121,13 +121,13 @@ func kinds() []kind {
 	return slices.Concat(processKinds, networkKinds, serverKinds, clusterKinds, outboxKinds)
 }
 
-// fits says whether the run has a kind of fault, and wants it.
+// fits reports whether the run supports a kind of fault and its configuration includes it.
 func (n *Nemeses) fits(k kind) bool {
 	wanted := func(begin string) bool { return strings.HasPrefix(k.name, begin) }
 	return (k.fits == nil || k.fits(n)) && (len(n.Only) == 0 || slices.ContainsFunc(n.Only, wanted))
 }
 
-// Run breaks things until ctx ends, and returns when all is lifted.
+// Run inflicts faults until ctx ends, and returns when all faults are lifted.
 func (n *Nemeses) Run(ctx context.Context) {
 	tracks := make(map[string][]kind)
 	fmt.Fprint(n.Log, "faults:")
@@ -146,14 +146,14 @@ func (n *Nemeses) Run(ctx context.Context) {
 	n.behind.Wait()
 }
 
-// pauses between two faults of a track.
+// Bounds of the pause between two faults of a track.
 const shortestPause, longestPause = 200 * time.Millisecond, 1500 * time.Millisecond
 
-// schedule draws the faults of a track: the same seed, track and kinds make the same ones.
+// schedule chooses the faults of a track. The same seed, track and kinds result in the same faults.
 type schedule struct {
 	rng   *rand.Rand
 	kinds []kind
-	bag   []kind // what is left before every kind has its turn again
+	bag   []kind // kinds left before every kind can be chosen again
 }
 
 func newSchedule(seed uint64, track string, chosen []kind) *schedule {
@@ -162,7 +162,8 @@ func newSchedule(seed uint64, track string, chosen []kind) *schedule {
 	return &schedule{rng: rand.New(rand.NewPCG(seed, h.Sum64())), kinds: chosen}
 }
 
-// next is the next fault: how long to wait for it, and what it draws from, however many draws it takes.
+// next returns the next fault: the pause before it, its kind, and its own source of random numbers, so that the number of
+// draws does not affect later faults.
 func (s *schedule) next() (pause time.Duration, k kind, rng *rand.Rand) {
 	if len(s.bag) == 0 {
 		s.bag = slices.Clone(s.kinds)
@@ -172,7 +173,7 @@ func (s *schedule) next() (pause time.Duration, k kind, rng *rand.Rand) {
 	return between(s.rng, shortestPause, longestPause), k, rand.New(rand.NewPCG(s.rng.Uint64(), s.rng.Uint64()))
 }
 
-// track inflicts what the schedule says until ctx ends.
+// track inflicts the faults of the schedule until ctx ends.
 func (n *Nemeses) track(ctx context.Context, name string, chosen []kind) {
 	s := newSchedule(n.Seed, name, chosen)
 	for {
@@ -201,7 +202,7 @@ func (n *Nemeses) inflict(ctx context.Context, k kind, rng *rand.Rand) {
 	n.Faults = append(n.Faults, f)
 }
 
-// recovery is how long it takes until something of the branches commits again; negative: too long.
+// recovery returns the time until one of the branches commits again, or a negative time if that takes too long.
 func (n *Nemeses) recovery(ctx context.Context, branches []int, lifted time.Time) time.Duration {
 	if branches == nil {
 		for _, b := range n.Branches {
@@ -214,25 +215,25 @@ func (n *Nemeses) recovery(ctx context.Context, branches []int, lifted time.Time
 	case at := <-n.Pulse.Next(branches, lifted):
 		return max(0, time.Unix(0, at).Sub(lifted))
 	case <-ctx.Done():
-		return 0 // it is not asked for at the end
+		return 0 // recovery does not matter at the end
 	case <-timer.C:
 		return -1
 	}
 }
 
-// lost declares an outage.
+// lost records an outage.
 func (n *Nemeses) lost(o Outage) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.Outages = append(n.Outages, o)
 }
 
-// between draws a duration.
+// between returns a random duration.
 func between(rng *rand.Rand, least, most time.Duration) time.Duration {
 	return least + time.Duration(rng.Int64N(int64(most-least)))
 }
 
-// insist tries for as long as it takes a sick server to recover: what was broken must be lifted.
+// insist retries until a failed server may have recovered, because faults must be lifted.
 func insist(do func(ctx context.Context) error) error {
 	ctx, cancel := context.WithTimeout(context.Background(), recoverWithin)
 	defer cancel()

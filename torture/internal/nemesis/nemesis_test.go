@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// drawn lists the first faults of a schedule, with a draw of each.
+// drawn lists the first faults of a schedule, with one random number of each.
 func drawn(seed uint64, track string, n int) (list []string, kinds map[string]int) {
 	kinds = make(map[string]int)
 	s := newSchedule(seed, track, processKinds)
@@ -21,22 +21,24 @@ func drawn(seed uint64, track string, n int) (list []string, kinds map[string]in
 
 func TestTheSeedIsTheSchedule(t *testing.T) {
 	t.Parallel()
-	first, kinds := drawn(7, "processes", 50)
-	again, _ := drawn(7, "processes", 50)
+	const rounds = 10
+	turns := rounds * len(processKinds)
+	first, kinds := drawn(7, "processes", turns)
+	again, _ := drawn(7, "processes", turns)
 	if !slices.Equal(first, again) {
 		t.Error("one seed made two schedules")
 	}
 	for name, other := range map[string][]string{
-		"another seed":  func() []string { list, _ := drawn(8, "processes", 50); return list }(),
-		"another track": func() []string { list, _ := drawn(7, "network", 50); return list }(),
+		"another seed":  func() []string { list, _ := drawn(8, "processes", turns); return list }(),
+		"another track": func() []string { list, _ := drawn(7, "network", turns); return list }(),
 	} {
 		if slices.Equal(first, other) {
 			t.Errorf("%s made the same schedule", name)
 		}
 	}
 	for name, n := range kinds {
-		if n != 50/len(processKinds) {
-			t.Errorf("%s has %d of 50 turns", name, n)
+		if n != rounds {
+			t.Errorf("%s has %d of %d turns", name, n, turns)
 		}
 	}
 }
@@ -61,7 +63,7 @@ func TestOutageMeetsWhatMayBeGone(t *testing.T) {
 	}{
 		{1, 0, 0, true},
 		{3, 4 * time.Second, 4 * time.Second, true},
-		{3, -lagBefore, -lagBefore, true}, // a replica is behind
+		{3, -lagBefore, -lagBefore, true}, // a replica lags behind
 		{2, time.Second, time.Second, false},
 		{1, -lagBefore - 1, -lagBefore - 1, false},
 		{1, 4*time.Second + 1, 4*time.Second + 1, false},

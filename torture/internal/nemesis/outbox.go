@@ -22,14 +22,14 @@ var outboxKinds = []kind{
 	{name: "stale-lease", track: "outbox", inflict: staleLease},
 }
 
-// loseIndex makes the indexes of a shard disagree with its bodies, as eviction, an old backup or a hand does: events that
-// are in no index, members without an event, details of nobody's. Repair is to settle it.
+// loseIndex damages the indexes of a shard, as eviction, an old backup or a manual change does. It leaves events in no
+// index, index members without an event, and details without an event. Repair must fix all of them.
 func loseIndex(ctx context.Context, n *Nemeses, rng *rand.Rand) (injury, error) {
 	b := n.Branches[rng.IntN(len(n.Branches))]
 	shard := link.Of(n.Transactor).Scripts.Shard(b.Slot)
 	done := injury{target: b.Name, branches: []int{b.N}}
 	taken := 0
-	for range 50 { // most of the time nothing waits there
+	for range 50 { // usually no event waits there
 		members, err := n.Client.ZRange(ctx, shard.Key("pending"), 0, 2).Result()
 		if err != nil {
 			return done, err
@@ -57,13 +57,14 @@ func loseIndex(ctx context.Context, n *Nemeses, rng *rand.Rand) (injury, error) 
 	return done, err
 }
 
-// What is tried under a stale lease.
+// Settings of claims whose lease expires.
 var (
 	staleWork = outbox.Work{Limit: 20, Lease: 100 * time.Millisecond, SentRetention: 24 * time.Hour}
 	errStale  = errors.New("by a stale lease")
 )
 
-// staleLease claims events, lets its lease run out, and settles them when somebody else has them: nothing may come of it.
+// staleLease claims events, lets the lease expire, and settles the events when another relay has leased them. The
+// settlement must have no effect.
 func staleLease(ctx context.Context, n *Nemeses, rng *rand.Rand) (injury, error) {
 	b := n.Branches[rng.IntN(len(n.Branches))]
 	done := injury{target: b.Name, branches: []int{b.N}}
@@ -96,7 +97,7 @@ func staleLease(ctx context.Context, n *Nemeses, rng *rand.Rand) (injury, error)
 	return done, nil
 }
 
-// settleStale waits until an event is another one's, and settles it then. It reports whether that came about.
+// settleStale waits until another relay has leased an event, and then settles it. It reports whether that happened.
 func (n *Nemeses) settleStale(ctx context.Context, b ground.Branch, batch outbox.Batch, mine, id string, rng *rand.Rand) (bool, error) {
 	var event outbox.Event
 	for until := time.Now().Add(time.Second); ; {

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/luatx/luatx/internal/sleep"
@@ -14,12 +16,13 @@ import (
 	"github.com/luatx/luatx/torture/internal/work"
 )
 
-// stopped is how long what stands still does so at least: longer than leases and idle times.
+// stopped is the minimum time for which a process or server is paused. It exceeds leases and idle times.
 const stopped = max(ground.Lease, ground.MaxIdle) + 300*time.Millisecond
 
 var processKinds = []kind{
 	{name: "kill-worker", track: "processes", fits: has(work.Worker), inflict: killProcess(work.Worker)},
 	{name: "kill-relay", track: "processes", fits: has(work.Relay), inflict: killProcess(work.Relay)},
+	{name: "die-before-script", track: "processes", fits: has(work.Worker), inflict: dieBeforeScript},
 	{name: "stop-worker", track: "processes", fits: has(work.Worker), inflict: stopProcess(work.Worker)},
 	{name: "stop-relay", track: "processes", fits: has(work.Relay), inflict: stopProcess(work.Relay)},
 	{name: "clock", track: "processes", fits: func(n *Nemeses) bool { return n.Crew.CanSkew() }, inflict: wrongClock},
@@ -34,7 +37,7 @@ func (n *Nemeses) victim(rng *rand.Rand, role string) *crew.Member {
 	return members[rng.IntN(len(members))]
 }
 
-// killProcess ends a process as a crash does (SIGKILL), and starts it again.
+// killProcess kills a process (SIGKILL) and starts it again.
 func killProcess(role string) func(context.Context, *Nemeses, *rand.Rand) (injury, error) {
 	return func(ctx context.Context, n *Nemeses, rng *rand.Rand) (injury, error) {
 		m := n.victim(rng, role)
@@ -46,7 +49,28 @@ func killProcess(role string) func(context.Context, *Nemeses, *rand.Rand) (injur
 	}
 }
 
-// stopProcess lets a process stand still (SIGSTOP) for longer than its leases.
+// dieBeforeScript lets the servers store large bodies, but no script that refers to one arrives. Then it kills a worker, which has
+// sent bodies and no script for them.
+func dieBeforeScript(ctx context.Context, n *Nemeses, rng *rand.Rand) (injury, error) {
+	cut := respproxy.CutRequest()
+	for _, proxy := range n.Site.Proxies {
+		defer proxy.On(func(cmd []string) respproxy.Action {
+			if strings.EqualFold(cmd[0], "EVALSHA") && slices.ContainsFunc(cmd, refersToBody) {
+				return cut
+			}
+			return respproxy.Pass()
+		})()
+	}
+	sleep.For(ctx, between(rng, 300*time.Millisecond, 1500*time.Millisecond))
+	return killProcess(work.Worker)(ctx, n, rng)
+}
+
+// refersToBody reports whether an argument stands for the body of an event, which a SET has stored.
+func refersToBody(arg string) bool {
+	return len(arg) < 200 && strings.HasPrefix(strings.TrimPrefix(arg, "+"), "~")
+}
+
+// stopProcess stops a process (SIGSTOP) for longer than its leases.
 func stopProcess(role string) func(context.Context, *Nemeses, *rand.Rand) (injury, error) {
 	return func(ctx context.Context, n *Nemeses, rng *rand.Rand) (injury, error) {
 		m := n.victim(rng, role)
@@ -58,7 +82,7 @@ func stopProcess(role string) func(context.Context, *Nemeses, *rand.Rand) (injur
 	}
 }
 
-// wrongClock replaces a worker by one whose clock is an hour off, for some seconds.
+// wrongClock replaces a worker for some seconds by one whose clock is wrong by an hour.
 func wrongClock(ctx context.Context, n *Nemeses, rng *rand.Rand) (injury, error) {
 	m := n.victim(rng, work.Worker)
 	off := time.Hour
@@ -87,7 +111,7 @@ var networkKinds = []kind{
 	}},
 }
 
-// chaos does things to requests and replies for a while.
+// chaos disturbs requests and replies for a while.
 func chaos(c respproxy.Chaos) func(context.Context, *Nemeses, *rand.Rand) (injury, error) {
 	return func(ctx context.Context, n *Nemeses, rng *rand.Rand) (injury, error) {
 		for _, proxy := range n.Site.Proxies {

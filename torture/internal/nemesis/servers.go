@@ -25,7 +25,7 @@ var serverKinds = []kind{
 	{name: "no-connections", track: "servers", inflict: noConnections},
 }
 
-// killServer ends the server (SIGKILL) and starts it again on what it has on disk.
+// killServer kills the server (SIGKILL) and restarts it with the data on its disk.
 func killServer(ctx context.Context, n *Nemeses, rng *rand.Rand) (injury, error) {
 	server := n.Site.Single
 	if err := server.Kill(); err != nil {
@@ -35,7 +35,7 @@ func killServer(ctx context.Context, n *Nemeses, rng *rand.Rand) (injury, error)
 	return injury{}, insist(server.Restart)
 }
 
-// stopServer lets the server stand still (SIGSTOP) for longer than leases.
+// stopServer pauses the server (SIGSTOP) for longer than leases.
 func stopServer(ctx context.Context, n *Nemeses, rng *rand.Rand) (injury, error) {
 	if err := n.Site.Single.Pause(); err != nil {
 		return injury{}, err
@@ -44,8 +44,8 @@ func stopServer(ctx context.Context, n *Nemeses, rng *rand.Rand) (injury, error)
 	return injury{}, n.Site.Single.Resume()
 }
 
-// fullDisk takes the room from the disk of the append-only file: the server ends at its next write, and starts again
-// once there is room.
+// fullDisk fills the disk of the append-only file. The server ends at its next write, and restarts when there is room
+// again.
 func fullDisk(ctx context.Context, n *Nemeses, rng *rand.Rand) (injury, error) {
 	server, disk := n.Site.Single, n.Site.Disk
 	err := disk.Fill(ctx)
@@ -66,7 +66,7 @@ func fullDisk(ctx context.Context, n *Nemeses, rng *rand.Rand) (injury, error) {
 	}))
 }
 
-// admins calls do with a client of each of the servers.
+// admins calls do with a client of each server.
 func (n *Nemeses) admins(addrs []string, do func(client *redis.Client) error) error {
 	var errs []error
 	for _, addr := range addrs {
@@ -74,12 +74,12 @@ func (n *Nemeses) admins(addrs []string, do func(client *redis.Client) error) er
 		if err := do(client); err != nil {
 			errs = append(errs, fmt.Errorf("%s: %w", addr, err))
 		}
-		_ = client.Close() // at the end of its use
+		_ = client.Close() // the client is not used again
 	}
 	return errors.Join(errs...)
 }
 
-// flushScripts makes all servers forget their scripts, again and again.
+// flushScripts repeatedly flushes the scripts of all servers.
 func flushScripts(ctx context.Context, n *Nemeses, rng *rand.Rand) (injury, error) {
 	until := time.Now().Add(between(rng, 100*time.Millisecond, time.Second))
 	for {
@@ -92,7 +92,7 @@ func flushScripts(ctx context.Context, n *Nemeses, rng *rand.Rand) (injury, erro
 	}
 }
 
-// fullMemory lets every server have reached its maxmemory, with a policy that evicts nothing.
+// fullMemory makes every server reach its maxmemory, with a policy that evicts nothing.
 func fullMemory(ctx context.Context, n *Nemeses, rng *rand.Rand) (injury, error) {
 	ctx = context.WithoutCancel(ctx)
 	err := n.admins(n.Site.Plan.Addrs, func(c *redis.Client) error {
@@ -109,13 +109,13 @@ func fullMemory(ctx context.Context, n *Nemeses, rng *rand.Rand) (injury, error)
 	}))
 }
 
-// noConnections closes every client's connection to one server, which takes no new ones for a while.
+// noConnections closes all client connections of one server, which rejects new ones for a while.
 func noConnections(ctx context.Context, n *Nemeses, rng *rand.Rand) (injury, error) {
 	ctx = context.WithoutCancel(ctx)
 	addrs := n.Site.Plan.Addrs
 	addr := addrs[rng.IntN(len(addrs))]
 	client := site.Admin(addr)
-	defer func() { _ = client.Close() }() // at the end of its use
+	defer func() { _ = client.Close() }() // the client is not used again
 	done := injury{target: addr}
 	before, err := client.ConfigGet(ctx, "maxclients").Result()
 	if err != nil {
@@ -126,7 +126,7 @@ func noConnections(ctx context.Context, n *Nemeses, rng *rand.Rand) (injury, err
 	}
 	err = client.Do(ctx, "CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes").Err()
 	sleep.For(ctx, between(rng, 200*time.Millisecond, time.Second))
-	return done, errors.Join(err, insist(func(ctx context.Context) error { // by the connection that it has
+	return done, errors.Join(err, insist(func(ctx context.Context) error { // on its existing connection
 		return client.ConfigSet(ctx, "maxclients", before["maxclients"]).Err()
 	}))
 }

@@ -1,4 +1,4 @@
-// Package pulse is when commits were acknowledged, by branch.
+// Package pulse records when commits were acknowledged, for each branch.
 package pulse
 
 import (
@@ -12,14 +12,14 @@ import (
 // Every is the resolution.
 const Every = 100 * time.Millisecond
 
-// Pulse is fed by the notes of all processes. It is safe for concurrent use.
+// Pulse collects the notes of all processes. It is safe for concurrent use.
 type Pulse struct {
 	start time.Time
 
 	mu    sync.Mutex
-	beats [][]int   // commits by time and branch
-	last  []int64   // by branch: when the last commit was acknowledged
-	waits []waiting // for the next one
+	beats [][]int   // number of commits by time and branch
+	last  []int64   // time of the last acknowledged commit by branch
+	waits []waiting // for the next commit
 }
 
 type waiting struct {
@@ -28,12 +28,12 @@ type waiting struct {
 	first    chan int64
 }
 
-// New begins to measure.
+// New returns an empty Pulse that starts at the given time.
 func New(start time.Time, branches int) *Pulse {
 	return &Pulse{start: start, last: make([]int64, branches)}
 }
 
-// Add takes a note.
+// Add adds a note.
 func (p *Pulse) Add(n work.Note) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -65,8 +65,8 @@ func (p *Pulse) wake(branch int, c work.Count) {
 	})
 }
 
-// Next returns a channel that gets the time, in nanoseconds, of the first commit in one of the branches that was
-// acknowledged after the time given.
+// Next returns a channel that receives the time, in nanoseconds, of the first commit that one of the branches acknowledges
+// after the given time.
 func (p *Pulse) Next(branches []int, after time.Time) <-chan int64 {
 	w := waiting{branches, after.UnixNano(), make(chan int64, 1)}
 	p.mu.Lock()
@@ -75,7 +75,7 @@ func (p *Pulse) Next(branches []int, after time.Time) <-chan int64 {
 	return w.first
 }
 
-// Beats are the commits so far, all branches together: one number for each Every.
+// Beats returns the number of commits so far in all branches, for each interval of Every.
 func (p *Pulse) Beats() []int {
 	p.mu.Lock()
 	defer p.mu.Unlock()

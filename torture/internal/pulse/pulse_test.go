@@ -26,7 +26,7 @@ func TestPulse(t *testing.T) {
 	if got := <-first; got != at(210) {
 		t.Errorf("the first commit is at %d", got-start.UnixNano())
 	}
-	if got := <-inside; got != at(290) { // of those in between nothing is known
+	if got := <-inside; got != at(290) { // commits in between are not recorded
 		t.Errorf("the first commit is at %d", got-start.UnixNano())
 	}
 	if got := p.Beats(); !slices.Equal(got, []int{0, 6, 7}) {

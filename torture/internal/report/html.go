@@ -22,18 +22,18 @@ const (
 	labelWidth  = 150
 )
 
-// view is the report as the page draws it.
+// view is the report as the page shows it.
 type view struct {
 	*Report
 	Width, Height, Bottom int
 	Label                 int
 	Line                  string // the points of the throughput
-	Most                  int    // commits a second at most
+	Most                  int    // maximum number of commits per second
 	Lanes                 []lane
 	Marks                 []mark
 }
 
-// lane is all faults of a kind.
+// lane is the row of all faults of a kind.
 type lane struct {
 	Kind       string
 	Y, Text    int
@@ -47,13 +47,13 @@ type bar struct {
 	Title              string
 }
 
-// mark is a place on the axis of time.
+// mark is a label on the time axis.
 type mark struct {
 	X    float64
 	Text string
 }
 
-// HTML writes a page that needs nothing else.
+// HTML writes a self-contained page.
 func (r *Report) HTML(w io.Writer) error { return page.Execute(w, r.view()) }
 
 func (r *Report) view() view {
@@ -94,7 +94,7 @@ func (r *Report) view() view {
 	return v
 }
 
-// perSecond adds up the timeline by seconds.
+// perSecond returns the sum of the timeline for each second.
 func perSecond(timeline []int, everyMS int64) []int {
 	var sums []int
 	for i, n := range timeline {

@@ -1,4 +1,4 @@
-// Package report says what a run has shown: as JSON, and as a page to look at.
+// Package report presents the result of a run as JSON, text and an HTML page.
 package report
 
 import (
@@ -10,10 +10,10 @@ import (
 	"github.com/luatx/luatx/torture/internal/verdict"
 )
 
-// Report is what a run has shown.
+// Report is the result of a run.
 type Report struct {
 	Seed     uint64  `json:"seed"`
-	Replay   string  `json:"replay"` // the command that runs it again
+	Replay   string  `json:"replay"` // the command that repeats the run
 	Topology string  `json:"topology"`
 	Wait     int     `json:"wait"`
 	Server   string  `json:"server"`
@@ -23,12 +23,12 @@ type Report struct {
 	Seconds  float64 `json:"seconds"`
 
 	OK   bool   `json:"ok"`
-	Void string `json:"void,omitempty"` // why the run shows nothing; empty: it shows something
+	Void string `json:"void,omitempty"` // why the run is not valid; empty if it is
 
 	Commits    int            `json:"commits"`
 	PerSecond  float64        `json:"commits_per_second"`
 	Calls      int            `json:"calls"`
-	Tries      map[string]int `json:"tries"` // of calls, by what they were told
+	Tries      map[string]int `json:"tries"` // number of tries of calls by outcome
 	Runs       int            `json:"handler_runs"`
 	Published  int            `json:"published"`
 	Repeated   int            `json:"published_again"`
@@ -37,19 +37,19 @@ type Report struct {
 	Unfit      []string       `json:"faults_left_out,omitempty"`
 	Invariants Invariants     `json:"invariants"`
 
-	Recovery  map[string]Spread `json:"recovery_ms"` // from a fault's being lifted to the next commit of what it had concerned
+	Recovery  map[string]Spread `json:"recovery_ms"` // time from the end of a fault to the next commit of the affected branches
 	Lost      verdict.Losses    `json:"lost_in_failover"`
 	DrainedMS int64             `json:"drained_ms"`
 
-	Timeline []int   `json:"timeline"` // commits in each EveryMS
+	Timeline []int   `json:"timeline"` // number of commits in each interval of EveryMS
 	EveryMS  int64   `json:"timeline_every_ms"`
 	Events   []Event `json:"fault_list"`
 }
 
-// Invariants are checks by their names.
+// Invariants are the checks of the run's invariants.
 type Invariants []verdict.Check
 
-// MarshalJSON makes an object of them.
+// MarshalJSON encodes them as an object with the names as keys.
 func (i Invariants) MarshalJSON() ([]byte, error) {
 	byName := make(map[string]verdict.Check, len(i))
 	for _, check := range i {
@@ -58,7 +58,7 @@ func (i Invariants) MarshalJSON() ([]byte, error) {
 	return json.Marshal(byName)
 }
 
-// Event is a fault; its times are since the run's beginning.
+// Event is a fault. Its times are relative to the run's start.
 type Event struct {
 	Kind       string  `json:"kind"`
 	Target     string  `json:"target,omitempty"`
@@ -68,14 +68,14 @@ type Event struct {
 	Err        string  `json:"error,omitempty"`
 }
 
-// Spread is how durations are spread, in milliseconds.
+// Spread is the distribution of durations, in milliseconds.
 type Spread struct {
 	N      int     `json:"n"`
 	Median float64 `json:"median"`
 	Most   float64 `json:"max"`
 }
 
-// Spreads are those of the recoveries of each kind.
+// Spreads returns the distribution of the recovery times of each kind.
 func Spreads(events []Event) map[string]Spread {
 	byKind := make(map[string][]float64)
 	for _, e := range events {
@@ -91,14 +91,14 @@ func Spreads(events []Event) map[string]Spread {
 	return spreads
 }
 
-// JSON writes the report.
+// JSON writes the report as JSON.
 func (r *Report) JSON(w io.Writer) error {
 	enc := json.NewEncoder(w)
 	enc.SetIndent("", "  ")
 	return enc.Encode(r)
 }
 
-// Milliseconds is a duration in milliseconds, to the hundredth.
+// Milliseconds returns a duration in milliseconds, rounded to a hundredth.
 func Milliseconds(d time.Duration) float64 {
 	return float64(d.Round(10*time.Microsecond)) / float64(time.Millisecond)
 }

@@ -8,7 +8,7 @@ import (
 	"text/tabwriter"
 )
 
-// Text writes what matters for a terminal.
+// Text writes a summary for a terminal.
 func (r *Report) Text(out io.Writer) error {
 	w := tabwriter.NewWriter(out, 0, 8, 2, ' ', 0)
 	fmt.Fprintf(w, "seed\t%d\t%s\n", r.Seed, r.Replay)
@@ -52,8 +52,8 @@ func (r *Report) Problems(out io.Writer) {
 	}
 }
 
-// Row writes a row of a table in Markdown: topology, seed, seconds, commits, faults, the longest recovery, what was lost,
-// how long it took to drain, whether all held, server and commit.
+// Row writes a row of a Markdown table: topology, seed, seconds, commits, faults, the longest recovery, the losses, the
+// time to drain, whether all invariants hold, server and commit.
 func (r *Report) Row(out io.Writer) error {
 	longest := 0.0
 	for _, s := range r.Recovery {

@@ -13,7 +13,7 @@ import (
 
 const (
 	diskSize = 3 << 30
-	// diskLeft is what a full disk has left, so that it is full in the middle of a write.
+	// diskLeft is the free space of a full disk in bytes, so that it is full in the middle of a write.
 	diskLeft = 256 << 10
 	pageSize = 4 << 10
 )
@@ -21,7 +21,7 @@ const (
 // Disk is a file system in memory.
 type Disk struct{ dir string }
 
-// CanMount says why there can be no file system of the run's own; empty: there can.
+// CanMount returns the reason why the run cannot mount a file system, or "" if it can.
 func CanMount() string {
 	switch {
 	case runtime.GOOS != "linux":
@@ -43,7 +43,7 @@ func mountDisk(ctx context.Context, under string) (*Disk, error) {
 	return &Disk{dir}, nil
 }
 
-// Fill leaves next to no room on the disk, Empty takes that back.
+// Fill fills the disk almost completely. Empty undoes that.
 func (d *Disk) Fill(ctx context.Context) error {
 	used := int64(0)
 	err := filepath.WalkDir(d.dir, func(_ string, entry fs.DirEntry, err error) error {
@@ -62,7 +62,7 @@ func (d *Disk) Fill(ctx context.Context) error {
 	return d.resize(ctx, used+diskLeft)
 }
 
-// ignoreGone forgives a file that the server has just deleted.
+// ignoreGone ignores the error for a file that the server has just deleted.
 func ignoreGone(err error) error {
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
@@ -70,7 +70,7 @@ func ignoreGone(err error) error {
 	return err
 }
 
-// Empty gives the disk its room again.
+// Empty restores the free space of the disk.
 func (d *Disk) Empty(ctx context.Context) error { return d.resize(ctx, diskSize) }
 
 func (d *Disk) resize(ctx context.Context, bytes int64) error {

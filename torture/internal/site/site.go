@@ -1,4 +1,4 @@
-// Package site is the servers of a run, and the proxies before them.
+// Package site starts the servers of a run and the proxies before them.
 package site
 
 import (
@@ -16,27 +16,27 @@ import (
 	"github.com/luatx/luatx/torture/internal/ground"
 )
 
-// Config says which servers there are.
+// Config configures a Site.
 type Config struct {
-	Cluster bool // three masters with a replica each; else there is one server, with its append-only file on disk before it answers
-	Wait    int  // replicas that commits and publishes wait for
-	// Disk is the directory under which the one server gets a file system of its own, which can be filled: root alone can
-	// have one. Defaults to none.
+	Cluster bool // three masters with a replica each; otherwise one server that writes its append-only file to disk before it replies
+	Wait    int  // replicas for which commits and publishes wait
+	// Disk is the directory for a file system of the single server, which faults can fill. Only root can mount one. Defaults
+	// to none.
 	Disk string
 }
 
-// Site is the servers of a run.
+// Site holds the servers of a run.
 type Site struct {
 	Plan    ground.Plan
-	Single  *redistest.Server   // or nil
-	Cluster *redistest.Cluster3 // or nil
+	Single  *redistest.Server   // nil with a cluster
+	Cluster *redistest.Cluster3 // nil with a single server
 	Proxies []*respproxy.Proxy
-	Disk    *Disk // nil: none of its own
+	Disk    *Disk // nil if the server has no file system of its own
 
 	broker *redistest.Server
 }
 
-// Open starts the servers and opens the accounts. Close ends all.
+// Open starts the servers and writes the initial data. Close stops them.
 func Open(ctx context.Context, cfg Config) (*Site, error) {
 	s := &Site{Plan: ground.Plan{
 		Namespace: "torture-" + strings.ToLower(rand.Text()[:10]), Cluster: cfg.Cluster, Wait: cfg.Wait, Routes: map[string]string{},
@@ -86,7 +86,7 @@ func (s *Site) openSingle(ctx context.Context, disk string) (err error) {
 	return nil
 }
 
-// fund opens the accounts, and the keys of transactions that must fail, on masters and replicas.
+// fund writes the initial balances, and the keys of transactions that must fail, to masters and replicas.
 func (s *Site) fund(ctx context.Context) error {
 	client := s.Plan.Past().Connect()
 	defer func() { _ = client.Close() }()
@@ -110,7 +110,7 @@ func (s *Site) fund(ctx context.Context) error {
 	return nil
 }
 
-// Doom writes what transactions find that must fail.
+// Doom writes the keys of transactions that must fail.
 func Doom(ctx context.Context, pipe redis.Pipeliner, b ground.Branch) {
 	text, list, set, zset, stream, _ := b.Doomed()
 	pipe.Set(ctx, text, "text", 0)
@@ -120,7 +120,7 @@ func Doom(ctx context.Context, pipe redis.Pipeliner, b ground.Branch) {
 	pipe.XAdd(ctx, &redis.XAddArgs{Stream: stream, ID: "1-1", Values: []any{"id", "one"}})
 }
 
-// replicate waits until the replica of a key's master has what was written.
+// replicate waits until the replica of a key's master has the writes.
 func (s *Site) replicate(ctx context.Context, client redis.UniversalClient, key string) error {
 	cluster, ok := client.(*redis.ClusterClient)
 	if !ok {
@@ -130,7 +130,7 @@ func (s *Site) replicate(ctx context.Context, client redis.UniversalClient, key 
 	if err != nil {
 		return err
 	}
-	conn := node.Conn() // WAIT is about what its connection has written
+	conn := node.Conn() // WAIT covers the writes of its own connection
 	defer func() { _ = conn.Close() }()
 	pipe := conn.Pipeline()
 	pipe.Persist(ctx, key)
@@ -145,10 +145,10 @@ func (s *Site) replicate(ctx context.Context, client redis.UniversalClient, key 
 	return nil
 }
 
-// Version is that of the servers.
+// Version returns the version of the servers.
 func (s *Site) Version() string { return s.broker.Binary().Version }
 
-// Close ends everything.
+// Close stops all servers and proxies.
 func (s *Site) Close() error {
 	var errs []error
 	for _, proxy := range s.Proxies {
@@ -169,7 +169,7 @@ func (s *Site) Close() error {
 	return errors.Join(errs...)
 }
 
-// Admin returns a client of one server, for one connection that is kept: it works where others are turned away.
+// Admin returns a client that keeps one connection to a server, so that it works while the server rejects new connections.
 func Admin(addr string) *redis.Client {
 	return redis.NewClient(&redis.Options{
 		Addr: addr, PoolSize: 1, MinIdleConns: 1, MaxRetries: -1, ReadTimeout: 2 * time.Second, DialTimeout: time.Second, DialerRetries: 1,

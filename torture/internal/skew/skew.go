@@ -1,6 +1,5 @@
-// Package skew builds a program whose clock is off: the same program, on a time package of which the clock on the wall
-// is moved by what the environment says. Clocks that measure time that passes are left alone, as on a machine whose
-// clock somebody has set wrong.
+// Package skew builds a program with a wrong clock: the same program with a changed time package, whose wall clock is off
+// by an amount from the environment. Monotonic clocks are unchanged, as on a machine whose wall clock is set wrong.
 package skew
 
 import (
@@ -15,7 +14,7 @@ import (
 	"strings"
 )
 
-// Env names the variable with the seconds by which the clock is off.
+// Env is the name of the environment variable with the offset of the clock in seconds.
 const Env = "LUATX_TORTURE_SKEW"
 
 const (
@@ -43,8 +42,8 @@ var torturedBy = func() (n int64) {
 }()
 `
 
-// Build builds the program of the package in the working directory, with such a clock, into the directory, and returns
-// its path. It takes a minute where nothing is cached.
+// Build builds the program in the working directory with such a clock. It writes the binary to dir and returns its path. It
+// takes a minute if nothing is cached.
 func Build(ctx context.Context, dir string) (string, error) {
 	root, err := exec.CommandContext(ctx, "go", "env", "GOROOT").Output()
 	if err != nil {

@@ -4,19 +4,19 @@ import (
 	"github.com/luatx/luatx/torture/internal/history"
 )
 
-// Call is what is known of one call: what it means, and every try that was answered.
+// Call is a call with all of its tries that have returned.
 type Call struct {
 	history.Line
 	Tries []history.Line
 }
 
-// Story is the histories of all processes.
+// Story holds the histories of all processes.
 type Story struct {
 	Calls  map[string]*Call
 	Puts   map[string]history.Line // by input: the last line of its write
 	Peeks  []history.Line
-	Events map[string]map[string]bool // by input: the ids of the events that its runs would have made
-	Runs   int                        // of handlers
+	Events map[string]map[string]bool // by input: the ids of the events that its runs would create
+	Runs   int                        // number of handler runs
 }
 
 // Tell reads the histories of a directory.
@@ -50,7 +50,7 @@ func (s *Story) add(line history.Line) {
 	}
 }
 
-// acked is the first try that was told that the effect is there.
+// acked returns the first try that reported the effect as applied.
 func (c *Call) acked() (history.Line, bool) {
 	for _, try := range c.Tries {
 		if try.Outcome.In() {
@@ -60,10 +60,10 @@ func (c *Call) acked() (history.Line, bool) {
 	return history.Line{}, false
 }
 
-// open says that a try may be in of which nobody was told.
+// open reports whether a try with an unknown result may have been applied.
 func (c *Call) open() bool {
 	if len(c.Tries) == 0 || c.Tries[len(c.Tries)-1].Again {
-		return true // its process died with it
+		return true // its process was killed during the try
 	}
 	for _, try := range c.Tries {
 		if try.Outcome == history.Unknown {

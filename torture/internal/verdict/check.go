@@ -1,4 +1,4 @@
-// Package verdict holds what a run left behind against what is promised.
+// Package verdict checks the state after a run against the promised invariants.
 package verdict
 
 import (
@@ -7,26 +7,26 @@ import (
 	"sync"
 )
 
-// Check is one invariant: how many things it was held against, and what broke it.
+// Check is one invariant, with the number of checks and the violations.
 type Check struct {
 	Name     string   `json:"-"`
 	OK       bool     `json:"ok"`
 	Checked  int      `json:"checked"`
 	Failed   int      `json:"failed,omitempty"`
-	Problems []string `json:"problems,omitempty"` // the first that were found
+	Problems []string `json:"problems,omitempty"` // the first violations
 	Note     string   `json:"note,omitempty"`     // explains the numbers
 }
 
-// shown is how many problems of an invariant are kept.
+// shown is the number of violations that a Check keeps.
 const shown = 8
 
-// Checks are the invariants of a run. They are safe for concurrent use.
+// Checks holds the invariants of a run. It is safe for concurrent use.
 type Checks struct {
 	mu   sync.Mutex
 	list []*Check
 }
 
-// List returns the invariants, in the order in which they were first held.
+// List returns the invariants in the order in which they were first checked.
 func (c *Checks) List() []Check {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -37,7 +37,7 @@ func (c *Checks) List() []Check {
 	return list
 }
 
-// OK says whether all hold.
+// OK reports whether all invariants hold.
 func (c *Checks) OK() bool {
 	return !slices.ContainsFunc(c.List(), func(check Check) bool { return !check.OK })
 }
@@ -51,7 +51,7 @@ func (c *Checks) of(name string) *Check {
 	return c.list[i]
 }
 
-// Hold counts one thing that an invariant was held against; what is a problem where that is not so.
+// Hold counts one check of an invariant. If holds is false, it records the formatted text as a violation.
 func (c *Checks) Hold(name string, holds bool, what string, args ...any) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -67,7 +67,7 @@ func (c *Checks) Hold(name string, holds bool, what string, args ...any) {
 	}
 }
 
-// Note adds a remark.
+// Note sets the note of an invariant.
 func (c *Checks) Note(name, what string, args ...any) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -89,12 +89,17 @@ const (
 	NoGhosts        = "nothing else is published"
 	LaneOrder       = "lanes keep their order"
 	NotEarly        = "scheduled events are not early"
+	BodiesWhole     = "large bodies are published whole"
+	BodiesKept      = "no large body is lost, none stays without an expiry"
 	StableEvents    = "a second run makes the same event"
 	StatesAddUp     = "states add up"
 	ParkedKept      = "parked events never vanish"
 	StaleNothing    = "a stale lease changes nothing"
 	FencedOnce      = "a stale consumer changes nothing"
 	TriggeredOnce   = "what a trigger reads has its effect once"
+	SteppedOnce     = "what a position covers has its effect once, in order"
+	StumbledOnce    = "what a position passes is a dead letter once"
+	NeverBack       = "a position never goes back"
 	LeaseOutlasts   = "a publish ends before its lease"
 	Linearizable    = "sampled windows are linearizable"
 	Recovers        = "work goes on after every fault"

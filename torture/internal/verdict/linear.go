@@ -19,19 +19,19 @@ import (
 )
 
 const (
-	windows       = 400 // sampled at most
+	windows       = 400 // maximum number of checked windows
 	windowTimeout = 5 * time.Second
-	fewOperations = 3 // less shows nothing
+	fewOperations = 3 // a window with fewer operations proves nothing
 )
 
-// window is all calls on one cell: of one branch, in one second.
+// window identifies a cell: all calls on one branch in one second.
 type window struct {
 	branch int
 	epoch  int64
 }
 
-// Linear checks windows, drawn by the seed, for linearizability. Those that a failover may have taken something of are
-// left out: a lost commit is one that was seen and is gone.
+// Linear checks windows chosen by the seed for linearizability. It skips windows from which a failover may have lost
+// commits, because a lost commit was visible before.
 func Linear(ctx context.Context, e Evidence, client redis.UniversalClient, seed uint64, checks *Checks) error {
 	calls, peeks := make(map[window][]*Call), make(map[window][]history.Line)
 	for _, c := range e.Story.Calls {
@@ -81,7 +81,7 @@ func Linear(ctx context.Context, e Evidence, client redis.UniversalClient, seed 
 	return nil
 }
 
-// disturbed says whether a failover lies in a window.
+// disturbed reports whether a failover overlaps a window.
 func (e Evidence) disturbed(w window, calls []*Call) bool {
 	from, to := w.epoch*int64(ground.CellTime), (w.epoch+1)*int64(ground.CellTime)
 	for _, c := range calls {
@@ -97,7 +97,7 @@ func (e Evidence) disturbed(w window, calls []*Call) bool {
 	return false
 }
 
-// asked and answered are an operation of the model.
+// asked is the input of an operation of the model, and answered its output.
 type asked struct {
 	op               string
 	from, to, amount int64
@@ -105,10 +105,10 @@ type asked struct {
 
 type answered struct {
 	short bool
-	value string // empty: not known
+	value string // empty if unknown
 }
 
-// operationsOf makes operations of calls and peeks. What was done without anybody's being told has no end.
+// operationsOf converts calls and peeks to operations. An effect that no try reported gets no end time.
 func operationsOf(calls []*Call, peeks []history.Line, done []string) []porcupine.Operation {
 	var ops []porcupine.Operation
 	for _, c := range calls {
@@ -121,7 +121,7 @@ func operationsOf(calls []*Call, peeks []history.Line, done []string) []porcupin
 			ops = append(ops, porcupine.Operation{ClientId: len(ops), Input: in, Output: out, Call: c.Start, Return: end})
 			continue
 		}
-		if try, acked := c.acked(); acked { // told, and not done: no order of the others explains it
+		if try, acked := c.acked(); acked { // reported but not applied, which no order of the other operations explains
 			ops = append(ops, porcupine.Operation{ClientId: len(ops), Input: asked{op: "lost " + c.ID}, Output: answered{}, Call: try.Start, Return: try.End})
 		}
 		for _, try := range c.Tries {
@@ -150,7 +150,7 @@ var model = porcupine.Model{
 	},
 }
 
-// step says whether an operation can have had that answer in a state, and the state that follows.
+// step reports whether an operation can have that output in a state, and returns the next state.
 func step(held cell, in asked, out answered) (bool, cell) {
 	is := func(n int64) bool { return out.value == "" || out.value == strconv.FormatInt(n, 10) }
 	next := held
@@ -176,7 +176,7 @@ func step(held cell, in asked, out answered) (bool, cell) {
 	}
 }
 
-// describe lists operations, for a reader who has to find out.
+// describe lists operations for debugging.
 func describe(ops []porcupine.Operation) string {
 	slices.SortFunc(ops, func(a, b porcupine.Operation) int { return int(a.Call - b.Call) })
 	var lines []string

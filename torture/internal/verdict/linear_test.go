@@ -46,7 +46,8 @@ func TestModelOfACellAllowsOnlyHistoriesThatCanHaveHappened(t *testing.T) {
 	}
 }
 
-// An effect that no caller learned of has no end, a reported effect that is missing has no place, and a refused call has read.
+// TestOperationsOfCalls checks that an effect which no try reported has no end, that a reported effect which is missing has
+// no valid order, and that a call with insufficient funds is a read.
 func TestOperationsOfCalls(t *testing.T) {
 	t.Parallel()
 	call := func(id string, tries ...history.Line) *Call {

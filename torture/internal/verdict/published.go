@@ -9,13 +9,16 @@ import (
 	"github.com/luatx/luatx/torture/internal/work"
 )
 
-// published holds what the broker has against what was committed.
+// published checks the events at the broker against the commits.
 func (j *judge) published() {
 	seen := make(map[string]bool)
 	for _, p := range j.World.Published {
 		j.Hold(LeaseOutlasts, p.LeftToPublish <= ground.Lease.Milliseconds(), "%s was given %d ms to be published, longer than its lease", p.ID, p.LeftToPublish)
 		if p.Due != 0 && !j.Taken[p.ID] {
 			j.Hold(NotEarly, p.MS >= p.Due, "%s was published %d ms early", p.ID, p.Due-p.MS)
+		}
+		if p.Declared > 0 {
+			j.Hold(BodiesWhole, p.Filling == p.Declared, "%s was published with %d bytes of %d", p.ID, p.Filling, p.Declared)
 		}
 		if seen[p.ID] {
 			continue
@@ -42,7 +45,7 @@ func (j *judge) published() {
 	}
 }
 
-// origin is the branch whose commit an event is of; negative: none.
+// origin returns the branch whose commit created an event, or a negative number if there is none.
 func (j *judge) origin(p Publication) int {
 	if c := j.Story.Calls[p.Of]; c != nil {
 		return c.Branch
@@ -53,8 +56,8 @@ func (j *judge) origin(p Publication) int {
 	return -1
 }
 
-// lanes holds that the events of a lane went out in the order of their commits, late repetitions aside, and that every
-// place of a lane is taken once.
+// lanes checks that the events of a lane were published in the order of their commits, except for late repetitions, and
+// that every number of a lane is used once.
 func (j *judge) lanes() {
 	type lane struct {
 		branch int
@@ -88,8 +91,8 @@ func (j *judge) lanes() {
 	}
 }
 
-// publishedBefore are events that were published as a failover was under way: their commit may have been lost and made
-// again, at another place in the lane.
+// publishedBefore returns the events that were published during a failover. Their commit may have been lost and repeated
+// with another number in the lane.
 func (j *judge) publishedBefore() map[string]bool {
 	before := make(map[string]bool)
 	for _, p := range j.World.Published {
@@ -100,9 +103,9 @@ func (j *judge) publishedBefore() map[string]bool {
 	return before
 }
 
-// arrivals holds that money which one branch has sent is in the other, once: the event's id is the input's.
+// arrivals checks that money sent by one branch arrived in the other, once. The event's id is the id of the input.
 func (j *judge) arrivals() {
-	at := make(map[string][]int64) // when it was published
+	at := make(map[string][]int64) // times of publication by event
 	for _, p := range j.World.Published {
 		if p.Type == work.SentType {
 			at[p.ID] = append(at[p.ID], p.At)
@@ -120,7 +123,7 @@ func (j *judge) arrivals() {
 		}
 		got, arrived := h.Effects[id]
 		if !arrived && slices.ContainsFunc(at[id], func(t int64) bool { return j.excused(h.N, t) }) {
-			j.losses.Inputs++ // the stream that took it has lost it
+			j.losses.Inputs++ // a failover has lost the entry of the stream
 			continue
 		}
 		j.Hold(Arrives, arrived && got.Amount == c.Amount && got.To == account, "%d from %s to %s by %s: %+v", c.Amount, c.id, c.To, id, got)
@@ -138,14 +141,14 @@ func (j *judge) arrivals() {
 	}
 }
 
-// ghost says that an event was published whose commit a failover has taken: published has counted it.
+// ghost reports whether an event was published whose commit a failover has lost. published has counted it.
 func (j *judge) ghost(id string) bool {
 	return slices.ContainsFunc(j.World.Published, func(p Publication) bool {
 		return p.ID == id && j.origin(p) >= 0 && j.excused(j.origin(p), p.At)
 	})
 }
 
-// stable holds that all runs of a handler for one input would have made the same event.
+// stable checks that all runs of a handler for one input would create the same event.
 func (j *judge) stable() {
 	for id, events := range j.Story.Events {
 		j.Hold(StableEvents, len(events) == 1, "the runs for %s would have made the events %v", id, slices.Sorted(maps.Keys(events)))

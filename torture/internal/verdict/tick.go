@@ -12,8 +12,9 @@ import (
 	"github.com/luatx/luatx/torture/internal/ground"
 )
 
-// atOnce looks at a branch at one moment. Its first key never exists: while the slot migrates it is refused. The last number
-// is of events that are in no state: those behind others in their lanes are in no index but that of lanes.
+// atOnce reads the state of a branch atomically. Its first key never exists, so that the script is rejected while the slot
+// migrates. The last number counts events without a state. Events behind others in their lanes are only in the index of
+// lanes.
 var atOnce = redis.NewScript(`
 local sum, least = 0, 0
 local held = redis.call('HGETALL', KEYS[2])
@@ -34,27 +35,30 @@ local indexed = redis.call('ZCARD', KEYS[7]) + redis.call('ZCARD', KEYS[8]) + re
 return {sum, least, tonumber(moved[1]) or 0, tonumber(moved[2]) or 0, tonumber(moved[3]) or 0,
   redis.call('HLEN', KEYS[4]), redis.call('HLEN', KEYS[5]), tonumber(enqueued) or 0, entries - indexed - waiting}`)
 
-// Ticker holds what must be so at every moment, whatever goes on.
+// Ticker checks the invariants that hold at every moment of the run.
 type Ticker struct {
 	Branches   []ground.Branch
 	Client     redis.UniversalClient
 	Transactor *luatx.Transactor
 	Checks     *Checks
-	// Patience is for how long the states of a branch may not add up: indexes are damaged, and repaired, by processes and
-	// servers that are not left in peace either, and by rounds that take longer the more there is.
+	// Patience is how long the states of a branch may not add up. Faults damage indexes, and repair takes time: it is
+	// disturbed too, and its rounds take longer with more events.
 	Patience time.Duration
 
+	// Samples are the positions of the branches, in the order of their times.
+	Samples []Sample
+
 	off     map[int]damage // by branch
-	longest time.Duration  // that states did not add up
+	longest time.Duration  // longest time for which states did not add up
 }
 
-// damage is so many events in no state, and since when nobody has repaired any of them.
+// damage is the number of events without a state, and the time since which none of them was repaired.
 type damage struct {
 	missing int64
 	since   time.Time
 }
 
-// Tick looks at all branches. One that does not answer is left to the next tick.
+// Tick checks all branches. It skips branches that do not reply.
 func (t *Ticker) Tick(ctx context.Context) {
 	for _, b := range t.Branches {
 		shard := link.Of(t.Transactor).Scripts.Shard(b.Slot)
@@ -64,6 +68,9 @@ func (t *Ticker) Tick(ctx context.Context) {
 		}
 		if n, err := atOnce.Run(ctx, t.Client, keys).Int64Slice(); err == nil {
 			t.hold(b, n)
+		}
+		if found, _, err := link.Of(t.Transactor).Scripts.Positions(ctx, shard, 0); err == nil && len(found) == 1 {
+			t.Samples = append(t.Samples, Sample{b.N, time.Now().UnixNano(), found[0].Offset})
 		}
 	}
 }
@@ -82,7 +89,7 @@ func (t *Ticker) hold(b ground.Branch, n []int64) {
 	switch known := t.off[b.N]; {
 	case missing == 0:
 		delete(t.off, b.N)
-	case known.since.IsZero() || missing < known.missing: // what is left of a repair was damaged after it
+	case known.since.IsZero() || missing < known.missing: // the rest of a partial repair counts as new damage
 		t.off[b.N] = damage{missing, time.Now()}
 	default:
 		off = time.Since(known.since)

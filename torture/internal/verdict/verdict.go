@@ -10,30 +10,30 @@ import (
 	"github.com/luatx/luatx/torture/internal/nemesis"
 )
 
-// Evidence is all that a run has left behind.
+// Evidence is everything that a run has left behind.
 type Evidence struct {
 	World   *World
 	Story   *Story
 	Outages []nemesis.Outage
-	// Repeats are when the network repeated requests by itself. No caller knows of such a copy: what was refused, for what
-	// it found, may be let in by the copy that comes after it.
+	// Repeats are the times at which the network repeated requests. Callers do not know of a repeated request, and it may
+	// succeed after the first one was rejected.
 	Repeats []Span
-	Taken   map[string]bool // events that were taken from their index, and so are due at once
-	Barrier bool            // nothing was published before replicas had it
+	Taken   map[string]bool // events removed from their index, and so due at once
+	Barrier bool            // nothing may be published before replicas have it
+	Samples []Sample        // of positions, in the order of their times
 }
 
-// Span is a time, in nanoseconds.
+// Span is an interval, in nanoseconds.
 type Span struct{ From, To int64 }
 
-// Losses are what failovers have taken: commits that were acknowledged, inputs that were, and events that were published
-// without a commit that is there.
+// Losses counts what failovers have lost: acknowledged commits, acknowledged inputs, and the commits of published events.
 type Losses struct {
 	Commits int `json:"commits"`
 	Inputs  int `json:"inputs"`
 	Ghosts  int `json:"ghosts"`
 }
 
-// judge is one judging of the evidence.
+// judge is one evaluation of the evidence.
 type judge struct {
 	Evidence
 	*Checks
@@ -43,14 +43,14 @@ type judge struct {
 	events map[string]committed // by id
 }
 
-// committed is an effect with the branch that it is in.
+// committed is an effect with its branch.
 type committed struct {
 	ground.Effect
 	id     string
 	branch int
 }
 
-// Judge holds the invariants against the evidence.
+// Judge checks the invariants against the evidence.
 func Judge(e Evidence, checks *Checks) Losses {
 	j := &judge{Evidence: e, Checks: checks, byName: map[string]*Holding{}, events: map[string]committed{}}
 	for i := range e.World.Branches {
@@ -65,6 +65,7 @@ func Judge(e Evidence, checks *Checks) Losses {
 	}
 	j.calls()
 	j.inputs()
+	j.steps()
 	j.published()
 	j.lanes()
 	j.arrivals()
@@ -72,18 +73,18 @@ func Judge(e Evidence, checks *Checks) Losses {
 	return j.losses
 }
 
-// excused says whether a failover may have taken what was acknowledged then.
+// excused reports whether a failover may have lost what a branch acknowledged at a time.
 func (j *judge) excused(branch int, at int64) bool {
 	return slices.ContainsFunc(j.Outages, func(o nemesis.Outage) bool { return o.Meets(branch, at, at) })
 }
 
-// excusedCall says whether a failover may have taken what happened at some time between two: callers of a batch are told
-// when all of it is done.
+// excusedCall reports whether a failover may have lost the effect of a call at any time during the call. In a batch, all
+// calls return together.
 func (j *judge) excusedCall(line history.Line) bool {
 	return slices.ContainsFunc(j.Outages, func(o nemesis.Outage) bool { return o.Meets(line.Branch, line.Start, line.End) })
 }
 
-// branch holds what one branch shows by itself: its effects explain all that is there.
+// branch checks one branch on its own: its effects must explain its whole state.
 func (j *judge) branch(h *Holding) {
 	balances, sums, stock := make(map[string]int64), map[string]int64{"count": int64(len(h.Effects))}, make(map[string]int64)
 	for n := range ground.Accounts {
@@ -121,16 +122,17 @@ func (j *judge) branch(h *Holding) {
 		j.Hold(AppliedOnce, left == stock[product], "the stock of %s in %s is %d, and its effects say %d", product, h.Name, left, stock[product])
 	}
 	j.Hold(ErrorsNothing, h.Doomed == "", "transactions that failed have changed %s: %s", h.Name, h.Doomed)
+	j.Hold(BodiesKept, h.Bodies == "", "in %s: %s", h.Name, h.Bodies)
 	for id, n := range h.Times {
 		_, found := h.Effects[id]
 		j.Hold(AppliedOnce, found, "%s in %s is counted %d times and has no effect", id, h.Name, n)
 	}
-	// No inbox knows these: who read an entry has applied it, and nobody else.
+	// There is no inbox here. The consumer that reads an entry must apply it, and no other consumer may.
 	j.entries(FencedOnce, "tick", h, h.Ticks, h.Ticked)
 	j.entries(TriggeredOnce, "signal", h, h.Signals, h.Signalled)
 }
 
-// entries holds that each entry of a stream had its effect once.
+// entries checks that each entry of a stream had its effect once.
 func (j *judge) entries(invariant, what string, h *Holding, ids []string, applied map[string]int64) {
 	there := make(map[string]bool, len(ids))
 	for _, id := range ids {
@@ -138,18 +140,18 @@ func (j *judge) entries(invariant, what string, h *Holding, ids []string, applie
 		j.Hold(invariant, applied[id] == 1, "%s %s of %s was applied %d times", what, id, h.Name, applied[id])
 	}
 	for id, n := range applied {
-		if !there[id] { // in the replica that took over the effect had come without the entry: it cannot
+		if !there[id] { // the new master may lack the entry but not have its effect without it
 			j.Hold(invariant, false, "%s %s of %s was applied %d times and is not there", what, id, h.Name, n)
 		}
 	}
 }
 
-// calls holds what callers were told against what is there.
+// calls checks the results of calls against the effects.
 func (j *judge) calls() {
 	for id, c := range j.Story.Calls {
 		j.retries(c)
 		if c.Cell != 0 {
-			continue // a window's checker knows better
+			continue // the check for linearizability covers it
 		}
 		_, there := j.World.Branches[c.Branch].Effects[id]
 		try, acked := c.acked()
@@ -174,7 +176,7 @@ func (j *judge) calls() {
 	}
 }
 
-// repeated says whether the network repeated requests during one of the tries.
+// repeated reports whether the network repeated requests during one of the tries.
 func (j *judge) repeated(c *Call) bool {
 	return slices.ContainsFunc(c.Tries, func(try history.Line) bool {
 		return slices.ContainsFunc(j.Repeats, func(s Span) bool { return try.Start <= s.To && try.End >= s.From })
@@ -185,7 +187,7 @@ func (c *Call) replicated() bool {
 	return slices.ContainsFunc(c.Tries, func(try history.Line) bool { return try.Outcome.In() && try.Replicated })
 }
 
-// told is what the tries of a call were told.
+// told returns the results of the tries of a call.
 func told(c *Call) string {
 	var words []string
 	for _, try := range c.Tries {
@@ -194,7 +196,7 @@ func told(c *Call) string {
 	return strings.Join(words, ", then ")
 }
 
-// retries holds that a call has one first result, and that whoever asks again is told that one.
+// retries checks that a call has one first result, and that repeated calls return that result.
 func (j *judge) retries(c *Call) {
 	firsts, value := 0, ""
 	for _, try := range c.Tries {
@@ -217,12 +219,12 @@ func (j *judge) retries(c *Call) {
 	}
 }
 
-// lostBetween says that a failover may have taken the call's effect between two of its tries.
+// lostBetween reports whether a failover may have lost the call's effect between two of its tries.
 func (j *judge) lostBetween(c *Call) bool {
 	return slices.ContainsFunc(c.Tries, func(try history.Line) bool { return try.Outcome.In() && j.excusedCall(try) })
 }
 
-// lostInput reports whether a failover may have taken an input from its stream. A consumer that had read it before may still
+// lostInput reports whether a failover may have lost an input from its stream. A consumer that had read it before may still
 // apply it.
 func (j *judge) lostInput(id string, h *Holding) bool {
 	put, written := j.Story.Puts[id]
@@ -230,7 +232,8 @@ func (j *judge) lostInput(id string, h *Holding) bool {
 		slices.ContainsFunc(j.World.Published, func(p Publication) bool { return p.ID == id && j.excused(h.N, p.At) })
 }
 
-// inputs holds that every order in a stream was applied, and that those are in it that were acknowledged to a producer.
+// inputs checks that every order in a stream was applied, and that the streams contain all inputs acknowledged to a
+// producer.
 func (j *judge) inputs() {
 	in := make(map[string]bool)
 	for i := range j.World.Branches {

@@ -13,8 +13,8 @@ import (
 
 const second = int64(time.Second)
 
-// sound is a small world in which everything is as it should be: a transfer, money that is sent and arrives, an order, a
-// transaction that failed, a tick.
+// sound returns a small world without violations: a transfer, money that is sent and arrives, an order, a transaction that
+// failed, and a tick.
 func sound() Evidence {
 	a := Holding{
 		Branch:   ground.Branch{N: 0, Name: "a"},
@@ -33,6 +33,8 @@ func sound() Evidence {
 		Orders:  []string{"o1", "o1"},
 		Ticks:   []string{"1-1"}, Ticked: map[string]int64{"1-1": 1},
 		Signals: []string{"1-1"}, Signalled: map[string]int64{"1-1": 1},
+		Steps: []string{"11000-0", "12000-0", "13000-0"}, Stumbling: map[string]bool{"12000-0": true},
+		Stepped: []string{"11000-0", "13000-0"}, Stumbled: []string{"12000-0"},
 	}
 	b := Holding{
 		Branch:   ground.Branch{N: 1, Name: "b"},
@@ -51,19 +53,20 @@ func sound() Evidence {
 		return c
 	}
 	return Evidence{
+		Samples: []Sample{{0, 11 * second, "11000"}, {1, 12 * second, "0"}, {0, 13 * second, "13000"}},
 		World: &World{Branches: []Holding{a, b}, Refused: []string{"own-e3"}, Published: []Publication{
 			{ID: "own-e1", Of: "c1", Subject: "a", At: 12 * second},
 			{ID: "own-e2", Of: "c2", Subject: "b", Type: "sent", At: 12 * second, MS: 12_000, Due: 11_000},
 			{ID: "own-e3", Of: "o1", Subject: "a", At: 13 * second, LeftToPublish: 600},
 			{ID: "e5", Of: "c3", Subject: "a", At: 13 * second},
-			{ID: "own-e1", Of: "c1", Subject: "a", At: 14 * second}, // late, again
+			{ID: "own-e1", Of: "c1", Subject: "a", At: 14 * second}, // a late repetition
 			{ID: "own-e4", Of: "own-e2", Subject: "b", At: 14 * second},
 		}},
 		Story: &Story{
 			Calls: map[string]*Call{
 				"c1": call("c1", history.Guarded, history.Line{Outcome: history.Unknown}, history.Line{Outcome: history.Replayed, Value: "7", Replicated: true}, history.Line{Outcome: history.Duplicate, Value: "7"}),
 				"c2": call("c2", history.Send, history.Line{Outcome: history.Committed}),
-				"c3": call("c3", history.Guarded), // its process died
+				"c3": call("c3", history.Guarded), // its process was killed
 				"c4": call("c4", history.Guarded, history.Line{Outcome: history.Short}),
 				"d1": call("d1", history.Doomed, history.Line{Outcome: history.Nothing, Err: "no integer"}),
 			},
@@ -73,7 +76,7 @@ func sound() Evidence {
 	}
 }
 
-// put says that another input was acknowledged to its producer.
+// put adds an input that was acknowledged to its producer.
 func (e *Evidence) put(id string) {
 	line := e.Story.Puts["o1"]
 	line.ID = id
@@ -129,6 +132,15 @@ func TestInvariantsSeeEachPlaceInWhichASoundWorldBreaks(t *testing.T) {
 		"signal twice":            {func(e *Evidence) { branch(*e).Signalled["1-1"] = 2 }, []string{TriggeredOnce}},
 		"signal never":            {func(e *Evidence) { delete(branch(*e).Signalled, "1-1") }, []string{TriggeredOnce}},
 		"signal of nothing":       {func(e *Evidence) { branch(*e).Signalled["1-2"] = 1 }, []string{TriggeredOnce}},
+		"step twice":              {func(e *Evidence) { stepped(*e, "11000-0", "11000-0", "13000-0") }, []string{SteppedOnce}},
+		"step never":              {func(e *Evidence) { stepped(*e, "13000-0") }, []string{SteppedOnce}},
+		"step overtaken":          {func(e *Evidence) { stepped(*e, "13000-0", "11000-0") }, []string{SteppedOnce}},
+		"step of nothing":         {func(e *Evidence) { stepped(*e, "11000-0", "12500-0", "13000-0") }, []string{SteppedOnce}},
+		"last step never":         {func(e *Evidence) { stepped(*e, "11000-0") }, []string{SteppedOnce}},
+		"stumbled and applied":    {func(e *Evidence) { stepped(*e, "11000-0", "12000-0", "13000-0") }, []string{SteppedOnce}},
+		"stumbled and gone":       {func(e *Evidence) { branch(*e).Stumbled = nil }, []string{StumbledOnce}},
+		"dead letter twice":       {func(e *Evidence) { branch(*e).Stumbled = []string{"12000-0", "12000-0"} }, []string{StumbledOnce}},
+		"position goes back":      {func(e *Evidence) { e.Samples[2].Offset = "10999" }, []string{NeverBack}},
 		"tick of nothing":         {func(e *Evidence) { branch(*e).Ticked["1-2"] = 1 }, []string{FencedOnce}},
 		"not published":           {func(e *Evidence) { e.unpublish("e5") }, []string{PublishedAll}},
 		"parked and gone":         {func(e *Evidence) { e.unpublish("own-e3") }, []string{PublishedAll, ParkedKept}},
@@ -140,6 +152,8 @@ func TestInvariantsSeeEachPlaceInWhichASoundWorldBreaks(t *testing.T) {
 		"lane miscounted":         {func(e *Evidence) { branch(*e).Lanes["p1"] = 2 }, []string{LaneOrder}},
 		"money on its way is not": {func(e *Evidence) { arrive(e, false, 20) }, []string{AckedApplied, Arrives, Money, NoGhosts, OutboxSet}},
 		"less arrives":            {func(e *Evidence) { arrive(e, true, 19) }, []string{Arrives, Money}},
+		"a body cut off":          {func(e *Evidence) { e.World.Published[0].Declared = 50_000 }, []string{BodiesWhole}},
+		"a body of nobody":        {func(e *Evidence) { branch(*e).Bodies = "body:x belongs to no event" }, []string{BodiesKept}},
 		"another event":           {func(e *Evidence) { e.Story.Events["o1"]["own-e7"] = true }, []string{StableEvents}},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -155,6 +169,8 @@ func TestInvariantsSeeEachPlaceInWhichASoundWorldBreaks(t *testing.T) {
 		})
 	}
 }
+
+func stepped(e Evidence, ids ...string) { e.World.Branches[0].Stepped = ids }
 
 func twice(c *Call) {
 	c.Tries[0].Outcome, c.Tries[1].Outcome = history.Committed, history.Committed
@@ -183,7 +199,7 @@ func (e *Evidence) unpublish(id string) {
 	e.World.Published = slices.DeleteFunc(e.World.Published, func(p Publication) bool { return p.ID == id })
 }
 
-// unpublishLast takes the last repetition of an event away.
+// unpublishLast removes the last publication of an event.
 func (e *Evidence) unpublishLast(id string) {
 	for i, p := range slices.Backward(e.World.Published) {
 		if p.ID == id {
@@ -217,6 +233,11 @@ func TestFailoverExcusesLossesOfItsBranchesAtItsTimeAndNoneThatReplicasConfirmed
 		"an input in hand":         {loseInput, 0, nil, Losses{Inputs: 1}},
 		"an input of a dead hand":  {func(e *Evidence) { loseInput(e); e.Story.add(dead) }, 0, nil, Losses{}},
 		"an input of nobody":       {loseInput, 1, []string{AppliedOnce, AckedApplied}, Losses{}},
+		"a step in hand":           {func(e *Evidence) { stepped(*e, "11000-0", "12500-0", "13000-0") }, 0, nil, Losses{Inputs: 1}},
+		"a step of another branch": {func(e *Evidence) { stepped(*e, "11000-0", "12500-0", "13000-0") }, 1, []string{SteppedOnce}, Losses{}},
+		"a step out of turn":       {func(e *Evidence) { stepped(*e, "13000-0", "11000-0") }, 0, []string{SteppedOnce}, Losses{}},
+		"a position":               {func(e *Evidence) { e.Samples[2].Offset = "10999" }, 0, nil, Losses{}},
+		"a position of another":    {func(e *Evidence) { e.Samples[2].Offset = "10999" }, 1, []string{NeverBack}, Losses{}},
 		"half a commit":            {func(e *Evidence) { e.World.Branches[0].Balances["a0"]++ }, 0, []string{Money}, Losses{}},
 	} {
 		t.Run(name, func(t *testing.T) {

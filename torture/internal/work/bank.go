@@ -17,17 +17,17 @@ import (
 	"github.com/luatx/luatx/torture/internal/history"
 )
 
-// scheduledShare of what is sent to other branches leaves up to scheduled later.
+// scheduledShare is the share of transfers to other branches that are scheduled, by up to the given duration.
 const (
 	scheduledShare = 0.2
 	scheduled      = 2 * time.Second
 )
 
-// bankCall draws a call that moves money, within a branch or to another one.
+// bankCall returns a random call that moves money within a branch or to another one.
 func (t *teller) bankCall() *call {
 	b := t.somewhere()
 	if t.rng.IntN(3) == 0 {
-		b = t.branches[0] // the hot one
+		b = t.branches[0] // the hot branch
 	}
 	from := t.rng.IntN(ground.Accounts)
 	to := (from + 1 + t.rng.IntN(ground.Accounts-1)) % ground.Accounts
@@ -44,7 +44,7 @@ func (t *teller) bankCall() *call {
 	}
 }
 
-// guarded is a transfer by guarded reads.
+// guarded returns a transfer by guarded reads.
 func (t *teller) guarded(b ground.Branch, line history.Line) *call {
 	line.Op = history.Guarded
 	var added *redis.IntCmd
@@ -63,7 +63,7 @@ func (t *teller) guarded(b ground.Branch, line history.Line) *call {
 	}, answer: shortOr(&left, &added)}
 }
 
-// send takes money from an account and tells another branch of it by an event.
+// send returns a call that takes money from an account and emits an event for another branch.
 func (t *teller) send(b ground.Branch, line history.Line) *call {
 	line.Op = history.Send
 	other := t.branches[(b.N+1+t.rng.IntN(len(t.branches)-1))%len(t.branches)]
@@ -89,7 +89,7 @@ func (t *teller) send(b ground.Branch, line history.Line) *call {
 	}, answer: func(history.Outcome) string { return number(left) }}
 }
 
-// procedure is a transfer at one moment on the server.
+// procedure returns a transfer by one procedure on the server.
 func (t *teller) procedure(b ground.Branch, line history.Line) *call {
 	line.Op = history.Procedure
 	var left *redis.Cmd
@@ -100,7 +100,7 @@ func (t *teller) procedure(b ground.Branch, line history.Line) *call {
 	}, answer: func(history.Outcome) string { return text(left) }}
 }
 
-// read reads an account, and the place of the last event of a lane, in one pipeline.
+// read reads an account and the last event number of a lane in one pipeline.
 func (t *teller) read(ctx context.Context, tx *luatx.Tx, b ground.Branch, account, lane string) (balance, n int64, err error) {
 	pipe := tx.Read().Pipeline()
 	held := pipe.HGet(ctx, b.Balances, account)
@@ -116,7 +116,7 @@ func (t *teller) read(ctx context.Context, tx *luatx.Tx, b ground.Branch, accoun
 	return balance, n, err
 }
 
-// orZero is the number of a field, 0 where there is none.
+// orZero returns the number in a field, or 0 if there is none.
 func orZero(field *redis.StringCmd) (int64, error) {
 	n, err := field.Int64()
 	if err == redis.Nil { //nolint:errorlint // never wrapped
@@ -125,7 +125,7 @@ func orZero(field *redis.StringCmd) (int64, error) {
 	return n, err
 }
 
-// apply records what every commit leaves behind: its effect, how often it was applied, its event.
+// apply records the effect of a commit, counts it, and emits its event.
 func (t *teller) apply(ctx context.Context, tx *luatx.Tx, b ground.Branch, id string, e ground.Effect, kind string, at time.Time) error {
 	e.Event = ground.EventID(tx.EventID())
 	p := tx.Pipeline()
@@ -144,20 +144,22 @@ func (t *teller) apply(ctx context.Context, tx *luatx.Tx, b ground.Branch, id st
 
 // Payload is the data of an event.
 type Payload struct {
-	N      int64  `json:"n"`            // its place in its lane
-	To     string `json:"to,omitempty"` // of money that is sent: the account
-	Amount int64  `json:"amount,omitempty"`
+	N       int64  `json:"n"`            // its place in its lane
+	To      string `json:"to,omitempty"` // of money that is sent: the account
+	Amount  int64  `json:"amount,omitempty"`
+	Filling string `json:"filling,omitempty"` // of a large event, see fill
 }
 
 // attrDue is when a scheduled event may be published first, in Unix milliseconds.
 const attrDue = "due"
 
 func eventOf(b ground.Branch, id string, e ground.Effect, kind string, at time.Time) (luatx.Event, error) {
-	payload := Payload{N: e.N}
+	payload := Payload{N: e.N, Filling: fill(id)}
 	attrs := message.Attributes{
 		message.AttrID: e.Event, message.AttrType: kind, message.AttrSource: "/bank", message.AttrSubject: b.Name,
 		message.AttrCorrelationID: id,
 	}
+	declareFilling(attrs, payload)
 	event := luatx.Event{ID: e.Event, At: at}
 	if !at.IsZero() {
 		attrs[attrDue] = strconv.FormatInt(at.UnixMilli(), 10)
@@ -169,7 +171,7 @@ func eventOf(b ground.Branch, id string, e ground.Effect, kind string, at time.T
 	if e.Kind == ground.Send {
 		branch, account, _ := strings.Cut(e.To, "/")
 		payload.To, payload.Amount = account, e.Amount
-		attrs[message.AttrSubject] = branch // it is about the one that it goes to
+		attrs[message.AttrSubject] = branch // the subject is the receiving branch
 	}
 	data, err := json.Marshal(payload)
 	if err != nil {
@@ -179,7 +181,7 @@ func eventOf(b ground.Branch, id string, e ground.Effect, kind string, at time.T
 	return event, err
 }
 
-// number is the reply of a counter, where there is one.
+// number returns the reply of a counter, or "" if there is none.
 func number(cmd *redis.IntCmd) string {
 	if cmd == nil || cmd.Err() != nil {
 		return ""
@@ -197,14 +199,14 @@ func shortOr(held *int64, counter **redis.IntCmd) func(history.Outcome) string {
 	}
 }
 
-// text is the reply of a procedure, where there is one.
+// text returns the reply of a procedure, or "" if there is none.
 func text(cmd *redis.Cmd) string {
 	if cmd == nil || cmd.Err() != nil {
 		return ""
 	}
 	n, err := cmd.Int64()
 	if err != nil {
-		return "?" // the checker knows no such answer
+		return "?" // the checker accepts no such value
 	}
 	return strconv.FormatInt(n, 10)
 }

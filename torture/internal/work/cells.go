@@ -12,10 +12,10 @@ import (
 	"github.com/luatx/luatx/torture/internal/history"
 )
 
-// CellAccounts are the accounts of a cell, in the order in which a peek shows them.
+// CellAccounts lists the accounts of a cell in the order of a peek.
 var CellAccounts = []string{"x", "y", "z"}
 
-// cellCall draws a call on the branch's cell of this second.
+// cellCall returns a random call on the branch's cell of this second.
 func (t *teller) cellCall() *call {
 	b, line := t.cell()
 	switch t.rng.IntN(3) {
@@ -75,14 +75,14 @@ func (t *teller) cellProcedure(b ground.Branch, line history.Line) *call {
 	}, answer: func(history.Outcome) string { return text(left) }}
 }
 
-// peek reads a cell as any client does, beside the transactions.
+// peek reads a cell outside of transactions, as any client does.
 func (t *teller) peek(ctx context.Context) {
 	b, line := t.cell()
 	line.Kind, line.Op, line.Start = history.Told, history.Peek, t.now()
 	held, err := t.client.HMGet(ctx, b.Cell(line.Cell), CellAccounts...).Result()
 	line.End, line.Outcome = t.now(), history.Committed
 	if err != nil {
-		return // it has seen nothing
+		return // nothing was read
 	}
 	for i, v := range held {
 		if v == nil {

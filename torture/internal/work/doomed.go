@@ -11,7 +11,7 @@ import (
 	"github.com/luatx/luatx/torture/internal/history"
 )
 
-// doomed is a transaction whose last but one command fails, after writes of all sorts: nothing of them may stay.
+// doomed returns a transaction whose last but one command fails after writes of every type. None of the writes may stay.
 func (t *teller) doomed() *call {
 	b := t.somewhere()
 	line := history.Line{ID: t.newID("d"), Op: history.Doomed, Branch: b.N, From: ground.Account(t.rng.IntN(ground.Accounts)), Amount: 1 + t.rng.Int64N(100)}
@@ -47,7 +47,7 @@ func (t *teller) doomed() *call {
 		if err := tx.Emit(event); err != nil {
 			return err
 		}
-		p.Incr(ctx, number) // a text that is no number
+		p.Incr(ctx, number) // the text is not a number
 		p.HIncrBy(ctx, b.Sums, "count", 1)
 		return nil
 	}, answer: func(history.Outcome) string { return "" }}

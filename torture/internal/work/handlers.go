@@ -26,8 +26,8 @@ const (
 	claimInterval = 250 * time.Millisecond
 )
 
-// handle reads the streams of all branches until ctx ends: orders through inbox and outbox, ticks without an inbox. Some
-// processes read the one as single messages and the other in batches, some the other way round.
+// handle reads the streams of all branches until ctx ends: orders with inbox and outbox, ticks without an inbox. Some
+// processes read orders as single messages and ticks in batches, and others the opposite.
 func (p *process) handle(ctx context.Context, running *sync.WaitGroup) error {
 	scripted, err := stack.Scripted(p.tr, stack.Config{OrderingKey: outbox.ByPartitionKey, RelayElsewhere: true, Logger: p.log})
 	if err != nil {
@@ -50,10 +50,11 @@ func (p *process) handle(ctx context.Context, running *sync.WaitGroup) error {
 	if err != nil {
 		return err
 	}
-	single, batched := orders, ticks // which engine reads one message at a time, and which in batches that commit together
+	single, batched := orders, ticks // engines that read single messages, and batches that commit together
 	if p.Number%2 == 1 {
 		single, batched = ticks, orders
 	}
+	running.Go(func() { p.steps(ctx) })
 	for _, b := range p.branches {
 		one, many := b.Orders, b.Ticks
 		if single == ticks {
@@ -71,7 +72,7 @@ func (p *process) handle(ctx context.Context, running *sync.WaitGroup) error {
 func (p *process) engine(mw message.Middleware, handlers map[string]message.Handler) (*message.Engine, error) {
 	engine := message.NewEngine(message.EngineConfig{Pipe: message.PipeConfig{
 		Concurrency: readBatch * len(p.branches), Logger: p.log,
-		ErrorHandler: func(context.Context, *message.Message, error) {}, // the input comes again
+		ErrorHandler: func(context.Context, *message.Message, error) {}, // the input is delivered again
 	}})
 	if err := engine.Router().Use(message.NewMiddleware(p.count), mw); err != nil {
 		return nil, err
@@ -84,7 +85,7 @@ func (p *process) engine(mw message.Middleware, handlers map[string]message.Hand
 	return engine, nil
 }
 
-// count is a middleware that counts what was committed.
+// count is a middleware that counts commits.
 func (p *process) count(next message.ProcessFunc) message.ProcessFunc {
 	return func(ctx context.Context, msg *message.Message) ([]*message.Message, error) {
 		outputs, err := next(ctx, msg)
@@ -95,7 +96,7 @@ func (p *process) count(next message.ProcessFunc) message.ProcessFunc {
 	}
 }
 
-// subscribe waits for the servers where they are out of order.
+// subscribe subscribes to a stream. It waits for the servers if they are unavailable.
 func (p *process) subscribe(ctx context.Context, engine *message.Engine, key string) error {
 	sub, err := stream.NewSubscriber(p.client, p.subscriber(key))
 	if err != nil {
@@ -119,13 +120,13 @@ func (p *process) consume(ctx context.Context, engine *message.Engine, key strin
 			return err
 		}
 		return sub.Consume(ctx, p.tr, stream.ProcessFunc(func(ctx context.Context, raw *message.RawMessage) error {
-			_ = engine.ProcessRaw(ctx, raw) // the input comes again
+			_ = engine.ProcessRaw(ctx, raw) // the input is delivered again
 			return nil
 		}))
 	}))
 }
 
-// insist tries until it works or ctx ends.
+// insist retries until do succeeds or ctx ends.
 func (p *process) insist(ctx context.Context, do func() error) error {
 	for {
 		err := do()
@@ -150,7 +151,7 @@ func (p *process) branch(name string) (ground.Branch, bool) {
 	return p.branches[i], true
 }
 
-// begin notes that a handler runs for an input, and the event that would come of it.
+// begin records that a handler runs for an input, and the event that it would create.
 func (p *process) begin(ctx context.Context, msg message.Attributes) (b ground.Branch, event string, err error) {
 	b, found := p.branch(msg.Subject())
 	tx, inside := luatx.TxFromContext(ctx)
@@ -167,7 +168,7 @@ type order struct {
 	Units   int64  `json:"units"`
 }
 
-// order takes units from the stock, and says so in the lane of the product.
+// order takes units from the stock and emits an event in the lane of the product.
 func (p *process) order(ctx context.Context, msg *message.TypedMessage[order]) ([]*message.Message, error) {
 	b, event, err := p.begin(ctx, msg.Attributes)
 	if err != nil {
@@ -187,7 +188,7 @@ func (p *process) order(ctx context.Context, msg *message.TypedMessage[order]) (
 	return []*message.Message{p.output("booked", msg.Attributes, product, n+1)}, err
 }
 
-// sent puts money that another branch has sent into an account.
+// sent adds money from another branch to an account.
 func (p *process) sent(ctx context.Context, msg *message.TypedMessage[Payload]) ([]*message.Message, error) {
 	b, event, err := p.begin(ctx, msg.Attributes)
 	if err != nil {
@@ -206,7 +207,7 @@ func (p *process) tick(ctx context.Context, msg *message.TypedMessage[any]) ([]*
 	return nil, p.counted(ctx, msg.Subject(), msg.ID(), func(b ground.Branch) string { return b.Ticked })
 }
 
-// counted counts an entry that no inbox knows.
+// counted counts an entry of a stream without an inbox.
 func (p *process) counted(ctx context.Context, subject, id string, in func(ground.Branch) string) error {
 	b, found := p.branch(subject)
 	if !found {
@@ -218,7 +219,7 @@ func (p *process) counted(ctx context.Context, subject, id string, in func(groun
 	return luatx.Queued(luatx.CmdableFromContext(ctx, p.client).HIncrBy(ctx, in(b), id, 1))
 }
 
-// effect records what every commit of an input leaves behind.
+// effect records the effect of an input.
 func (p *process) effect(ctx context.Context, b ground.Branch, id string, e ground.Effect) error {
 	c := luatx.CmdableFromContext(ctx, p.client)
 	return errors.Join(
@@ -228,7 +229,7 @@ func (p *process) effect(ctx context.Context, b ground.Branch, id string, e grou
 	)
 }
 
-// output is an event without an id: the outbox derives it.
+// output returns an event without an id, because the outbox derives it.
 func (p *process) output(kind string, input message.Attributes, lane string, n int64) *message.Message {
 	attrs := message.Attributes{
 		message.AttrType: kind, message.AttrSource: "/shop", message.AttrSubject: input.Subject(), message.AttrCorrelationID: input.ID(),
@@ -236,11 +237,12 @@ func (p *process) output(kind string, input message.Attributes, lane string, n i
 	if lane != "" {
 		attrs[message.AttrPartitionKey] = lane
 	}
-	return message.New(Payload{N: n}, attrs, nil)
+	payload := Payload{N: n, Filling: fill(input.ID())}
+	declareFilling(attrs, payload)
+	return message.New(payload, attrs, nil)
 }
 
-// mishap is what happens to handlers: now and then one fails, panics, or takes long, some longer than what is idle is
-// left to its consumer.
+// mishap makes handlers misbehave: now and then one fails, panics or takes long, sometimes longer than MaxIdle.
 func mishap(ctx context.Context) error {
 	switch at := rand.Float64(); {
 	case at < 0.03:

@@ -8,14 +8,14 @@ import (
 	"time"
 )
 
-// Note is a line on a process' standard output, every 100 ms.
+// Note is a line that a process writes to its standard output every 100 ms.
 type Note struct {
-	// Commits are those of the branches since the note before.
+	// Commits holds the commits of the branches since the last note.
 	Commits []Count `json:"c"`
 }
 
-// Count is the commits of one branch: how many, and when the first and the last one were acknowledged, in nanoseconds
-// of the machine's clock.
+// Count is the number of commits of one branch, and when the first and last were acknowledged, in nanoseconds of the
+// machine's clock.
 type Count struct {
 	N     int   `json:"n"`
 	First int64 `json:"f,omitempty"`
@@ -24,7 +24,7 @@ type Count struct {
 
 const noteEvery = 100 * time.Millisecond
 
-// notes are what a process tells its parent.
+// notes collects the notes of a process for its parent.
 type notes struct {
 	out *json.Encoder
 	now func() int64
@@ -37,7 +37,7 @@ func newNotes(out io.Writer, branches int, now func() int64) *notes {
 	return &notes{out: json.NewEncoder(out), now: now, counts: make([]Count, branches)}
 }
 
-// committed counts a commit that was acknowledged.
+// committed counts an acknowledged commit.
 func (n *notes) committed(branch int) {
 	now := n.now()
 	n.mu.Lock()
@@ -50,7 +50,7 @@ func (n *notes) committed(branch int) {
 	c.Last = now
 }
 
-// run writes notes until ctx ends. What becomes of them does not matter: without a parent the process ends.
+// run writes notes until ctx ends. It ignores errors, because the process ends when its parent does.
 func (n *notes) run(ctx context.Context) {
 	ticker := time.NewTicker(noteEvery)
 	defer ticker.Stop()

@@ -11,7 +11,7 @@ import (
 	"github.com/luatx/luatx/torture/internal/history"
 )
 
-// twiceShare of all orders are written twice, as a producer does that has not heard of its first write.
+// twiceShare is the share of orders that are written twice, as by a producer that lost the reply to its first write.
 const twiceShare = 0.05
 
 // OrderType, TickType and SentType are the types of inputs.
@@ -19,24 +19,34 @@ const (
 	OrderType = "order"
 	TickType  = "tick"
 	SentType  = "sent"
+	StepType  = "step"
 )
 
-// produce writes an input: an order, which counts once by its id, or a tick or a signal, which have none and count once by
-// being acknowledged with their effect.
+// stumbleOf is the number of steps of which one fails for good.
+const stumbleOf = 50
+
+// produce writes a random input: an order, which is applied once because of its id; a step, which is applied once because of its
+// position; or a tick or signal without an id, which is applied once because the commit of its effect acknowledges it.
 func (t *teller) produce(ctx context.Context) {
 	b := t.somewhere()
-	switch t.rng.IntN(6) {
+	switch t.rng.IntN(8) {
 	case 0, 1:
 		_ = t.client.XAdd(ctx, &redis.XAddArgs{Stream: b.Ticks, Values: []any{
 			"ce_specversion", "1.0", "ce_type", TickType, "ce_subject", b.Name, "data", "{}",
-		}}).Err() // what has arrived is read from the stream in the end
+		}}).Err() // the check reads the stream to find what was written
 		return
 	case 2:
 		_ = t.client.XAdd(ctx, &redis.XAddArgs{Stream: b.Signals, Values: []any{fieldSubject, b.Name, "data", "!"}}).Err()
 		return
+	case 3, 4:
+		stumbles := t.rng.IntN(stumbleOf) == 0
+		_ = t.client.XAdd(ctx, &redis.XAddArgs{Stream: b.Steps, Values: []any{
+			"ce_specversion", "1.0", "ce_type", StepType, "ce_subject", b.Steppers[t.rng.IntN(len(b.Steppers))], ground.FieldStumbles, stumbles, "data", "{}",
+		}}).Err()
+		return
 	}
 	line := history.Line{Kind: history.Put, ID: t.newID("o"), Branch: b.N, Outcome: history.Unknown, Start: t.now(), End: math.MaxInt64}
-	t.note(line) // and this stays if the process dies before it hears of the write
+	t.note(line) // remains if the process is killed before the write returns
 	line.Outcome = history.Committed
 	product, units := fmt.Sprintf("p%d", t.rng.IntN(ground.Products)), 1+t.rng.IntN(9)
 	times := 1

@@ -18,15 +18,15 @@ import (
 	"github.com/luatx/luatx/torture/internal/ground"
 )
 
-// Shares of the events, by their ids.
+// The events of each kind, by their ids.
 const (
-	refusedOf = 200 // one of so many is refused for good, until an operator has re-armed it
-	failedOf  = 50  // one of so many is refused once
-	slowOf    = 300 // one of so many takes slow, nearly as long as a publish is given
+	refusedOf = 200 // one in refusedOf is rejected permanently, until an operator re-arms it
+	failedOf  = 50  // one in failedOf is rejected once
+	slowOf    = 300 // one in slowOf takes slow, nearly as long as a publish may take
 	slow      = 500 * time.Millisecond
 )
 
-// relay publishes what others have committed, and repairs.
+// relay publishes the events that other processes commit, and repairs.
 func (p *process) relay(ctx context.Context) error {
 	relays, err := p.newRelay(true)
 	if err != nil {
@@ -58,8 +58,7 @@ func (p *process) newRelay(cold bool) (*relay.Relay, error) {
 	return relay.New(p.tr, sink, cfg)
 }
 
-// sink publishes to the broker's stream of everything that was published, and then what is for another branch to that
-// one's stream.
+// sink publishes all events to the broker's stream, and then those for another branch to the stream of that branch.
 type sink struct {
 	*process
 	broker   *redis.Client
@@ -90,12 +89,12 @@ func (s *sink) Publish(ctx context.Context, events []*message.RawMessage) []erro
 		left = time.Until(deadline)
 	}
 	errs := s.judge(ctx, events)
-	s.publish(ctx, events, errs, left) // first: nothing arrives anywhere that the broker has not seen
+	s.publish(ctx, events, errs, left) // first, so that the broker knows every event that arrives
 	s.forward(ctx, events, errs)
 	return errs
 }
 
-// judge says which events the broker does not take this time, and takes its time.
+// judge returns errors for the events that the broker rejects this time, and delays slow events.
 func (s *sink) judge(ctx context.Context, events []*message.RawMessage) []error {
 	errs := make([]error, len(events))
 	pipe := s.broker.Pipeline()
@@ -120,7 +119,7 @@ func (s *sink) judge(ctx context.Context, events []*message.RawMessage) []error 
 		switch {
 		case err != nil:
 			errs[i] = relay.Unavailable(err)
-		case verdict == nil || verdict.Val() == 0: // or turned away once already
+		case verdict == nil || verdict.Val() == 0: // not to be rejected, or rejected before
 		case hash(events[i].ID())%refusedOf == 0:
 			errs[i] = message.Permanent(relay.Classify("torture", errors.New("refused until somebody has looked")))
 		default:
@@ -130,7 +129,7 @@ func (s *sink) judge(ctx context.Context, events []*message.RawMessage) []error 
 	return errs
 }
 
-// forward writes what is for another branch to its stream.
+// forward writes events for another branch to the stream of that branch.
 func (s *sink) forward(ctx context.Context, events []*message.RawMessage, errs []error) {
 	var sent []*message.RawMessage
 	var which []int
@@ -147,16 +146,17 @@ func (s *sink) forward(ctx context.Context, events []*message.RawMessage, errs [
 	}
 }
 
-// publish writes to the broker what is left, in its order, with the time that the relay had given.
+// publish writes the other events to the broker in their order, with the rest of the relay's deadline.
 func (s *sink) publish(ctx context.Context, events []*message.RawMessage, errs []error, left time.Duration) {
 	pipe := s.broker.Pipeline()
 	added := make([]*redis.StringCmd, len(events))
 	for i, event := range events {
 		if errs[i] == nil {
 			due, _ := event.Attributes[attrDue].(string)
+			declared, has := filling(event)
 			added[i] = pipe.XAdd(ctx, &redis.XAddArgs{Stream: s.Plan.Published(), Values: []any{
 				"id", event.ID(), "of", event.CorrelationID(), "branch", event.Subject(), "type", event.Type(),
-				"due", cmp.Or(due, "0"), "left", strconv.FormatInt(left.Milliseconds(), 10),
+				"due", cmp.Or(due, "0"), "left", strconv.FormatInt(left.Milliseconds(), 10), "declared", declared, "filling", has,
 			}})
 		}
 	}

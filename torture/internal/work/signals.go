@@ -12,8 +12,8 @@ import (
 // fieldSubject is the field of a signal that names its branch.
 const fieldSubject = "subject"
 
-// signals waits for the servers where they are out of order, and then runs the trigger of a branch's signals until ctx ends. No
-// inbox knows their entries: an entry has its effect by the commit that acknowledges it.
+// signals runs the trigger of a branch's signals until ctx ends, after it has waited for the servers if they are
+// unavailable. There is no inbox: an entry is applied once because the commit of its effect acknowledges it.
 func (p *process) signals(ctx context.Context, engine *message.Engine, b ground.Branch) {
 	handle := func(ctx context.Context, raw *message.RawMessage) error {
 		_, err := engine.Process(ctx, raw)

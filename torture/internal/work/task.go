@@ -1,4 +1,4 @@
-// Package work is the processes of a run: workers, which are callers, producers and handlers, and relays.
+// Package work implements the processes of a run: workers, which call, produce and handle, and relays.
 package work
 
 import (
@@ -27,30 +27,30 @@ import (
 
 // Roles of processes.
 const (
-	Worker = "worker" // calls, produces and handles; every other one publishes what it commits
+	Worker = "worker" // calls, produces and handles; every other worker also publishes its commits
 	Relay  = "relay"  // publishes and repairs
 )
 
-// Task is what a process reads from its standard input, in one line. The line "quiet" tells it to begin nothing any
-// more, and the end of its input to stop.
+// Task is the line that a process reads from its standard input. The line "quiet" tells the process to begin no new work,
+// and the end of the input tells it to stop.
 type Task struct {
 	Plan   ground.Plan   `json:"plan"`
-	Name   string        `json:"name"` // of this process, once in a run
+	Name   string        `json:"name"` // of this process, unique in a run
 	Role   string        `json:"role"`
 	Number int           `json:"number"` // among those of its role
 	Seed   uint64        `json:"seed"`
-	Rate   float64       `json:"rate"` // calls and inputs a second
+	Rate   float64       `json:"rate"` // calls and inputs per second
 	Dir    string        `json:"dir"`  // for its history
-	Skew   time.Duration `json:"skew"` // its clock is off by that
+	Skew   time.Duration `json:"skew"` // the offset of its clock
 }
 
-// Quiet is the line that tells a process to begin nothing any more.
+// Quiet is the line that tells a process to begin no new work.
 const Quiet = "quiet"
 
 // stopTimeout is how long a process may take to end by itself.
 const stopTimeout = 15 * time.Second
 
-// process is one of the run's.
+// process is a process of the run.
 type process struct {
 	Task
 	log      *slog.Logger
@@ -59,13 +59,13 @@ type process struct {
 	tr       *luatx.Transactor
 	branches []ground.Branch
 	notes    *notes
-	quiet    chan struct{} // closed when it is to begin nothing any more
+	quiet    chan struct{} // closed when the process must begin no new work
 	broken   atomic.Pointer[error]
 }
 
-// Main is the process: it returns its exit status.
+// Main runs the process and returns its exit status.
 func Main(in io.Reader, out, errs io.Writer) int {
-	signal.Ignore(os.Interrupt) // the terminal sends it to all; the parent decides
+	signal.Ignore(os.Interrupt) // the terminal sends it to all processes, but the parent decides
 	log := slog.New(slog.NewTextHandler(errs, &slog.HandlerOptions{Level: slog.LevelError}))
 	if err := run(bufio.NewReader(in), out, log); err != nil {
 		log.Error("the process failed", "error", err)
@@ -84,7 +84,7 @@ func run(in *bufio.Reader, out io.Writer, log *slog.Logger) error {
 		return fmt.Errorf("no task on standard input: %w", err)
 	}
 	p := &process{Task: task, log: log, client: task.Plan.Connect(), quiet: make(chan struct{})}
-	defer func() { _ = p.client.Close() }() // at the end of its use
+	defer func() { _ = p.client.Close() }() // the client is not used again
 	if p.branches, err = task.Plan.Branches(); err != nil {
 		return err
 	}
@@ -112,7 +112,7 @@ func run(in *bufio.Reader, out io.Writer, log *slog.Logger) error {
 	return nil
 }
 
-// compile has every plan compiled at its first commit, except that it switches compiled scripts off now and then.
+// compile makes the Transactor compile every plan at its first commit, and disables compiled scripts now and then.
 func (p *process) compile(ctx context.Context) {
 	commits := link.Of(p.tr).Commits
 	for ctx.Err() == nil {
@@ -123,7 +123,7 @@ func (p *process) compile(ctx context.Context) {
 	}
 }
 
-// obey reads what the parent says until that ends.
+// obey reads the lines of the parent until its input ends.
 func (p *process) obey(in *bufio.Reader, stop func()) {
 	quiet := sync.OnceFunc(func() { close(p.quiet) })
 	for {
@@ -162,10 +162,10 @@ func (p *process) work(ctx context.Context) error {
 	return p.handle(ctx, &running)
 }
 
-// now is the machine's clock, also where this process has another.
+// now returns the time of the machine's clock, even if this process has a wrong clock.
 func (p *process) now() int64 { return time.Now().Add(-p.Skew).UnixNano() }
 
-// check keeps an error with which the process cannot go on, and says so at its end.
+// check records an error with which the process cannot continue, so that Main returns it.
 func (p *process) check(err error) {
 	if err != nil && !errors.Is(err, context.Canceled) {
 		p.log.Error("cannot go on", "error", err)

@@ -16,29 +16,29 @@ import (
 )
 
 const (
-	// travellers of a process call on any branch; of the others each stays with one, so that a branch which does not answer
-	// holds up its own callers and not everybody in the end.
+	// travellers is the number of tellers of a process that call any branch. Each of the others calls a single branch, so that
+	// a branch that does not reply only delays its own callers.
 	travellers = 8
-	// batchShare of all turns are a TransactBatch, of at most batchMost calls.
+	// batchShare is the share of turns that are a TransactBatch, of at most batchMost calls.
 	batchShare, batchMost = 0.1, 5
-	// hurryShare of all tries have a deadline of hurry at most.
+	// hurryShare is the share of tries whose deadline is at most hurry.
 	hurryShare, hurry = 0.3, 500 * time.Millisecond
-	againShare        = 0.15 // of what is in, is sent once more
-	persistShare      = 0.5  // of what failed, is tried once more
+	againShare        = 0.15 // share of applied calls that are repeated
+	persistShare      = 0.5  // share of failed calls that are retried
 )
 
-// errShort is a teller's refusal.
+// errShort is the error of a call with insufficient funds.
 var errShort = errors.New("insufficient funds")
 
-// teller makes calls, one after the other.
+// teller makes calls, one after another.
 type teller struct {
 	*process
 	rng  *rand.Rand
 	ids  *atomic.Int64
-	home *ground.Branch // nil: a traveller
+	home *ground.Branch // nil for a traveller
 }
 
-// call starts everybody who begins something: tellers and a producer share the rate.
+// call starts the tellers and the producer, which share the rate.
 func (p *process) call(ctx context.Context, running *sync.WaitGroup) {
 	turns := make(chan struct{}, 64)
 	running.Go(func() { p.pace(ctx, turns) })
@@ -56,7 +56,7 @@ func (p *process) call(ctx context.Context, running *sync.WaitGroup) {
 	}
 }
 
-// pace gives out turns at the rate until the process is quiet.
+// pace hands out turns at the rate until the process is quiet.
 func (p *process) pace(ctx context.Context, turns chan<- struct{}) {
 	defer close(turns)
 	const every = 5 * time.Millisecond
@@ -74,14 +74,14 @@ func (p *process) pace(ctx context.Context, turns chan<- struct{}) {
 		for due = min(due+p.Rate*every.Seconds(), most); due >= 1; due-- {
 			select {
 			case turns <- struct{}{}:
-			default: // all are busy
+			default: // all tellers are busy
 			}
 		}
 	}
 }
 
-// call is one call of a teller: an id, what it means, and how its transaction is recorded. The answer is
-// what it returned, once the transaction has ended.
+// call is one call of a teller: its id, its meaning, and how its transaction is recorded. The function answer returns its
+// result after the transaction.
 type call struct {
 	line   history.Line
 	branch ground.Branch
@@ -91,7 +91,7 @@ type call struct {
 
 func (c *call) item(ctx context.Context) luatx.BatchItem {
 	options := []luatx.Option{luatx.WithID(c.line.ID)}
-	if hash(c.line.ID)%3 == 0 { // repeated calls get its replies
+	if hash(c.line.ID)%3 == 0 { // repeated calls get the original replies
 		options = append(options, luatx.KeepReplies())
 	}
 	return luatx.BatchItem{
@@ -123,7 +123,7 @@ func (t *teller) turn(ctx context.Context) {
 	}
 }
 
-// somewhere is a branch to call on.
+// somewhere returns a branch to call.
 func (t *teller) somewhere() ground.Branch {
 	if t.home != nil {
 		return *t.home
@@ -131,7 +131,7 @@ func (t *teller) somewhere() ground.Branch {
 	return t.branches[t.rng.IntN(len(t.branches))]
 }
 
-// newID names a call or an input. Names sort by process.
+// newID returns the id of a call or an input. Ids sort by process.
 func (t *teller) newID(kind string) string {
 	return fmt.Sprintf("%s-%s-%d", kind, t.Name, t.ids.Add(1))
 }
@@ -147,8 +147,7 @@ func (t *teller) begin(c *call) {
 	t.note(line)
 }
 
-// settle writes down the answer to a try, and makes the call again until its caller knows what became of it, and now and then
-// once more.
+// settle records the result of a try. It retries the call until its outcome is known, and repeats some calls once more.
 func (t *teller) settle(ctx context.Context, c *call, line history.Line) {
 	for {
 		line.Again = t.wants(ctx, line.Outcome)
@@ -163,7 +162,7 @@ func (t *teller) settle(ctx context.Context, c *call, line history.Line) {
 	}
 }
 
-// wants says whether a call is made again.
+// wants reports whether to make a call again.
 func (t *teller) wants(ctx context.Context, outcome history.Outcome) bool {
 	if ctx.Err() != nil {
 		return false
@@ -173,7 +172,7 @@ func (t *teller) wants(ctx context.Context, outcome history.Outcome) bool {
 		return true
 	case history.Nothing:
 		select {
-		case <-t.quiet: // of what was refused, only what is not known matters any more
+		case <-t.quiet: // in the end, retry only calls with an unknown outcome
 			return false
 		default:
 			return t.rng.Float64() < persistShare
@@ -185,7 +184,7 @@ func (t *teller) wants(ctx context.Context, outcome history.Outcome) bool {
 	}
 }
 
-// try makes a call once, with as much time as this caller has.
+// try makes a call once, within a random deadline.
 func (t *teller) try(ctx context.Context, c *call) history.Line {
 	bounded, cancel := t.hurried(ctx)
 	defer cancel()
@@ -203,7 +202,7 @@ func (t *teller) hurried(ctx context.Context) (context.Context, context.CancelFu
 	return context.WithCancel(ctx)
 }
 
-// told completes the line of a try. Every other outcome that is unknown is asked for by its receipt.
+// told completes the line of a try. It resolves every other unknown outcome by its receipt.
 func (t *teller) told(ctx context.Context, c *call, line history.Line, result luatx.Result, err error) history.Line {
 	line.Kind = history.Told
 	if unknown, ok := errors.AsType[*luatx.UnknownError](err); ok && t.rng.IntN(2) == 0 {
@@ -236,7 +235,7 @@ func outcome(result luatx.Result, err error) history.Outcome {
 	}
 }
 
-// batch makes some calls at once. What becomes of one says nothing of the others.
+// batch makes several calls at once. The outcome of one does not depend on the others.
 func (t *teller) batch(ctx context.Context) {
 	calls := make([]*call, 2+t.rng.IntN(batchMost-1))
 	items := make([]luatx.BatchItem, len(calls))

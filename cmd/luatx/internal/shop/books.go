@@ -8,28 +8,28 @@ import (
 	"strconv"
 )
 
-// Expected is what exact books say, computed from the orders alone.
+// Expected holds the exact books, computed from the orders alone.
 type Expected struct {
-	Messages    int    `json:"messages"` // invoices
+	Messages    int    `json:"messages"` // number of invoices
 	SpentSHA256 string `json:"spent_sha256"`
 	StockSHA256 string `json:"stock_sha256"`
 
-	Events int              `json:"-"` // lines sold
+	Events int              `json:"-"` // number of sold lines
 	Spent  map[string]int64 `json:"-"` // pence by customer
 	Stock  map[string]int64 `json:"-"` // net units taken by stock code
 
-	lines map[string]map[string]int64 // how many, by invoice and SoldKey
+	lines map[string]map[string]int64 // number of lines by invoice and SoldKey
 }
 
-// Written is what a run has left in the store.
+// Written is the content of the store after a run.
 type Written struct {
 	Spent   map[string]int64 // pence by customer
 	Stock   map[string]int64 // net units taken by stock code
-	Applied map[string]int64 // how often, by invoice
+	Applied map[string]int64 // number of times by invoice
 	Sold    map[string]int64 // events that reached the stock, by SoldKey
 }
 
-// SoldKey names the lines of an invoice that sell the same product.
+// SoldKey returns a key for the lines of an invoice that sell the same product.
 func SoldKey(invoice, code string) string { return invoice + "\t" + code }
 
 // Expect computes the books of the orders.
@@ -52,8 +52,8 @@ func Expect(orders []Order) Expected {
 	return e
 }
 
-// Digest is the SHA-256, in hexadecimal, of the lines "name<tab>total<newline>" sorted by the bytes of the name, totals of zero
-// included.
+// Digest returns the SHA-256, in hexadecimal, of the lines "name<tab>total<newline>", sorted by the bytes of the name and
+// including totals of zero.
 func Digest(totals map[string]int64) string {
 	hash := sha256.New()
 	var line []byte
@@ -65,7 +65,7 @@ func Digest(totals map[string]int64) string {
 	return hex.EncodeToString(hash.Sum(nil))
 }
 
-// Off is the sum of the absolute differences between two books; a name that one of them does not hold counts as zero there.
+// Off returns the sum of the absolute differences between two books. A missing name counts as zero.
 func Off(want, got map[string]int64) int64 {
 	var off int64
 	for name, total := range want {
@@ -79,8 +79,8 @@ func Off(want, got map[string]int64) int64 {
 	return off
 }
 
-// Compare fills in what a result says about the books: how often each invoice was applied, how many events of the applied ones
-// are missing, the distance of the totals from the expected ones, and their digests.
+// Compare sets the fields of a result about the books: how often each invoice was applied, how many events of the applied
+// ones are missing, how far the totals are off, and their digests.
 func (e Expected) Compare(r *Result, w Written) {
 	r.Applied, r.Doubled, r.EventsLost = 0, 0, 0
 	for invoice, lines := range e.lines {
@@ -101,8 +101,8 @@ func (e Expected) Compare(r *Result, w Written) {
 	r.SpentSHA256, r.StockSHA256 = Digest(w.Spent), Digest(w.Stock)
 }
 
-// Exact reports whether a run kept the books exactly: each message applied once, no event lost, and the same totals under the
-// same names.
+// Exact reports whether a run kept the books exactly: each message was applied once, no event was lost, and all totals are
+// right.
 func (e Expected) Exact(r Result) bool {
 	return r.Messages == e.Messages && r.Applied == e.Messages &&
 		r.Lost == 0 && r.Doubled == 0 && r.EventsLost == 0 &&

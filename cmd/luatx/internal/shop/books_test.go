@@ -19,8 +19,8 @@ func smallOrders() []Order {
 	}
 }
 
-// The digests are those of sha256sum over the lines written out by hand.
-func TestExpect(t *testing.T) {
+// TestExpectedBooksMatchDigestsWrittenByHand uses sha256sum.
+func TestExpectedBooksMatchDigestsWrittenByHand(t *testing.T) {
 	t.Parallel()
 	want := Expected{
 		Messages: 4, Events: 7,
@@ -40,7 +40,7 @@ func TestExpect(t *testing.T) {
 	}
 }
 
-func TestOff(t *testing.T) {
+func TestOffSumsTheAbsoluteDifferences(t *testing.T) {
 	t.Parallel()
 	type books = map[string]int64
 	for _, test := range []struct {
@@ -62,7 +62,7 @@ func TestOff(t *testing.T) {
 	}
 }
 
-// exactBooks is what a run without a fault leaves behind.
+// exactBooks returns the books after a run without a fault.
 func exactBooks(e Expected) Written {
 	w := Written{Spent: maps.Clone(e.Spent), Stock: maps.Clone(e.Stock), Applied: map[string]int64{}, Sold: map[string]int64{}}
 	for invoice, lines := range e.lines {
@@ -72,13 +72,13 @@ func exactBooks(e Expected) Written {
 	return w
 }
 
-func TestCompare(t *testing.T) {
+func TestCompareFindsWrongBooks(t *testing.T) {
 	t.Parallel()
 	e := Expect(smallOrders())
 	exact := Result{Messages: 4, Applied: 4, SpentSHA256: e.SpentSHA256, StockSHA256: e.StockSHA256}
 	for name, test := range map[string]struct {
 		spoil func(Written)
-		want  func(*Result) // beside the digests
+		want  func(*Result) // apart from the digests
 	}{
 		"nothing":        {func(Written) {}, func(*Result) {}},
 		"a lost invoice": {func(w Written) { delete(w.Applied, "3") }, func(r *Result) { r.Applied, r.Lost = 3, 1 }},
@@ -93,7 +93,7 @@ func TestCompare(t *testing.T) {
 		"too many events":      {func(w Written) { w.Sold[SoldKey("3", "85123a")] = 9 }, func(*Result) {}},
 		"money":                {func(w Written) { w.Spent["17850"]++ }, func(r *Result) { r.MoneyOffPence = 1 }},
 		"stock":                {func(w Written) { w.Stock["B"] -= 2 }, func(r *Result) { r.StockOff = 2 }},
-		"a customer of no sum": {func(w Written) { delete(w.Spent, "9") }, func(*Result) {}}, // only the digest tells
+		"a customer of no sum": {func(w Written) { delete(w.Spent, "9") }, func(*Result) {}}, // only the digest shows it
 	} {
 		w, want := exactBooks(e), exact
 		test.spoil(w)
@@ -113,7 +113,7 @@ func exactResult(e Expected) Result {
 	return r
 }
 
-func TestExact(t *testing.T) {
+func TestBooksAreExactOnlyWithoutDifferences(t *testing.T) {
 	t.Parallel()
 	e := Expect(smallOrders())
 	if r := exactResult(e); !e.Exact(r) {
@@ -138,7 +138,7 @@ func TestExact(t *testing.T) {
 	}
 }
 
-func TestBuiltIn(t *testing.T) {
+func TestBuiltInOrdersDependOnTheSeedOnly(t *testing.T) {
 	t.Parallel()
 	orders := BuiltIn(1)
 	if !reflect.DeepEqual(orders, BuiltIn(1)) {
@@ -176,7 +176,7 @@ func TestBuiltIn(t *testing.T) {
 	}
 }
 
-func TestKills(t *testing.T) {
+func TestKillsDependOnTheSeedOnly(t *testing.T) {
 	t.Parallel()
 	kills := Kills(1, 100, 25, 4)
 	if !slices.Equal(kills, Kills(1, 100, 25, 4)) {
@@ -197,7 +197,8 @@ func TestKills(t *testing.T) {
 	}
 }
 
-// December 2010 of the Online Retail data set, where the file is at hand. The numbers come from another program.
+// TestRealOrders uses December 2010 of the Online Retail data set, if the file is available. Another program computed the
+// numbers.
 func TestRealOrders(t *testing.T) {
 	t.Parallel()
 	name := os.Getenv("LUATX_ORDERS")

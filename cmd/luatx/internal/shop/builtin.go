@@ -13,8 +13,8 @@ const (
 	builtInCustomers = 40
 )
 
-// BuiltIn makes the same 300 orders from the same seed: invoices of one to eight lines over sixty products, for forty customers
-// and guests, with equal lines within an invoice and with cancellations of earlier ones.
+// BuiltIn returns 300 orders that depend only on the seed. The invoices have one to eight lines over sixty products, for
+// forty customers and guests. Some lines of an invoice are equal, and some invoices cancel earlier ones.
 func BuiltIn(seed uint64) []Order {
 	r := rand.New(rand.NewPCG(seed, 0x73686f70))
 	products := builtInRange(r)
@@ -29,7 +29,7 @@ func BuiltIn(seed uint64) []Order {
 	return orders
 }
 
-// builtInRange makes the products, a line of one unit each. Some codes differ in case only.
+// builtInRange returns the products, as a line of one unit each. Some codes differ only in case.
 func builtInRange(r *rand.Rand) []Line {
 	products := make([]Line, builtInProducts)
 	for i := range products {
@@ -54,14 +54,14 @@ func sale(r *rand.Rand, i int, products []Line) Order {
 		line := products[r.IntN(len(products))]
 		line.Units = int64(1 + r.IntN(24))
 		if n := len(order.Lines); n > 0 && r.IntN(10) == 0 {
-			line = order.Lines[n-1] // the same again
+			line = order.Lines[n-1] // an equal line
 		}
 		order.Lines = append(order.Lines, line)
 	}
 	return order
 }
 
-// cancellation takes an order back, or a cancellation.
+// cancellation returns an order that cancels another order or cancellation.
 func cancellation(i int, of Order) Order {
 	order := Order{Invoice: fmt.Sprintf("C%d", 536000+i), Customer: of.Customer, Lines: make([]Line, len(of.Lines))}
 	for n, line := range of.Lines {

@@ -15,7 +15,7 @@ const (
 	TypeSold    = "shop.line.sold"
 )
 
-// ToMessage makes the CloudEvent that feeds an order to the shop: its id is the invoice and its subject the customer.
+// ToMessage returns the CloudEvent that feeds an order to the shop. Its id is the invoice and its subject the customer.
 func (o Order) ToMessage() (*message.RawMessage, error) {
 	data, err := json.Marshal(o)
 	if err != nil {
@@ -31,7 +31,7 @@ func (o Order) ToMessage() (*message.RawMessage, error) {
 	}, nil), nil
 }
 
-// FromMessage reads an order out of a CloudEvent's data. The attributes play no part.
+// FromMessage reads an order from a CloudEvent's data. It ignores the attributes.
 func FromMessage(raw *message.RawMessage) (Order, error) {
 	if len(raw.Data) == 0 {
 		return Order{}, errors.New("the event has no data")

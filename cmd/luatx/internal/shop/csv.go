@@ -8,7 +8,7 @@ import (
 
 const csvHeader = "InvoiceNo,StockCode,Description,Quantity,InvoiceDate,UnitPrice,CustomerID,Country"
 
-// The columns that are read, and how many there are.
+// The columns that are read, and the total number of columns.
 const (
 	colInvoice  = 0
 	colStock    = 1
@@ -23,7 +23,8 @@ func isHeader(line []byte) bool {
 	return err == nil && strings.Join(fields, ",") == csvHeader
 }
 
-// addRecord adds one line of CSV to its invoice. It keeps no piece of the line, which would keep all of it alive.
+// addRecord adds one line of CSV to its invoice. It copies the parts that it keeps, because a substring would keep the
+// whole line alive.
 func (c *collector) addRecord(text []byte) error {
 	fields, err := splitCSV(string(text))
 	if err != nil {
@@ -46,7 +47,7 @@ func (c *collector) addRecord(text []byte) error {
 	}
 	at, known := c.index[invoice]
 	if known && c.orders[at].Customer != customer {
-		return fmt.Errorf("invoice %s is customer %s's, this line names %s", invoice, c.orders[at].Customer, customer)
+		return fmt.Errorf("invoice %s belongs to customer %s, but this line has customer %s", invoice, c.orders[at].Customer, customer)
 	}
 	if err := c.turnover.add(line); err != nil {
 		return err
@@ -61,8 +62,8 @@ func (c *collector) addRecord(text []byte) error {
 	return nil
 }
 
-// splitCSV returns the fields of one line. A field that begins with a quote ends with one, and holds doubled quotes for its
-// own; elsewhere a quote is a character like any other.
+// splitCSV returns the fields of one line. A field that begins with a quote ends with one, and contains doubled quotes for
+// its own. Elsewhere a quote is an ordinary character.
 func splitCSV(line string) ([]string, error) {
 	fields := make([]string, 0, columns)
 	for more := true; more; {
@@ -70,11 +71,11 @@ func splitCSV(line string) ([]string, error) {
 		if strings.HasPrefix(line, `"`) {
 			end := closingQuote(line)
 			if end < 0 {
-				return nil, errors.New("a quote is not closed")
+				return nil, errors.New("has an unclosed quote")
 			}
 			field, line = strings.ReplaceAll(line[1:end], `""`, `"`), line[end+1:]
 			if line != "" && line[0] != ',' {
-				return nil, errors.New("text follows a closing quote")
+				return nil, errors.New("has text after a closing quote")
 			}
 			line, more = strings.CutPrefix(line, ",")
 		} else {
@@ -85,7 +86,7 @@ func splitCSV(line string) ([]string, error) {
 	return fields, nil
 }
 
-// closingQuote is the place of the quote that closes the one at the beginning, or -1.
+// closingQuote returns the index of the quote that closes the first one, or -1.
 func closingQuote(line string) int {
 	for i := 1; i < len(line); i++ {
 		if line[i] != '"' {

@@ -13,7 +13,7 @@ import (
 	"github.com/luatx/luatx/internal/test/redistest"
 )
 
-func TestReadCSV(t *testing.T) {
+func TestReadCSVParsesOrdersAndReportsProblems(t *testing.T) {
 	t.Parallel()
 	const when = "2010-12-01 08:26:00"
 	line := func(invoice, stock, description, quantity, price, customer string) string {
@@ -98,7 +98,7 @@ func TestReadCSV(t *testing.T) {
 				"x:8: invoice is missing",
 				`x:9: customer "17850.5" is not a whole number`,
 				`x:10: customer "bob" is not a whole number`,
-				"x:11: stock code holds a control character",
+				"x:11: stock code has a control character",
 				"x:12: stock code is not valid UTF-8",
 				"x:13: stock code is longer than 64 bytes",
 				"x:16: invoice 1 is customer 5's, this line names 6",
@@ -152,7 +152,7 @@ func TestReadSkipsLongLines(t *testing.T) {
 
 func TestReadDropsLinesWhoseTotalsCouldOverflow(t *testing.T) {
 	t.Parallel()
-	const most = 9 // lines of 10^18 pence each: below 2^63
+	const most = 9 // lines of 10^18 pence each, in total below 2^63
 	csv, events := csvHeader+"\n", ""
 	for i := range most + 1 {
 		csv += "1,a,,-1000000000,,10000000,5,\n"
@@ -170,7 +170,7 @@ func TestReadDropsLinesWhoseTotalsCouldOverflow(t *testing.T) {
 	}
 }
 
-func TestReadRefusesFiles(t *testing.T) {
+func TestReadRejectsInvalidFiles(t *testing.T) {
 	t.Parallel()
 	zipped := gzipped(t, csvHeader+strings.Repeat("\n1,a,,1,,1,5,", 10_000))
 	for name, test := range map[string]struct{ text, want string }{
@@ -195,7 +195,7 @@ func TestReadRefusesFiles(t *testing.T) {
 	}
 }
 
-func TestReadFile(t *testing.T) {
+func TestReadFileReadsPlainAndCompressedFiles(t *testing.T) {
 	t.Parallel()
 	if _, _, err := ReadFile(t.TempDir()+"/none.csv", nil); err == nil || !strings.Contains(err.Error(), "none.csv") {
 		t.Errorf("a missing file: %v", err)
@@ -209,7 +209,7 @@ func TestReadFile(t *testing.T) {
 	}
 }
 
-// Accepted input has a sound form, and the readers agree on it, zipped or not.
+// FuzzReadCSV checks that accepted input is valid, and that the readers agree on it, compressed or not.
 func FuzzReadCSV(f *testing.F) {
 	f.Add("1,a,,1,,1,5,")
 	f.Add(`1,"a,b","7""",-1,,2.55,17850.0,UK` + "\n1,a,,1,,0.001,,")
@@ -258,7 +258,7 @@ func checkOrders(t *testing.T, orders []Order) {
 	}
 }
 
-// What encoding/csv takes for one record must be the same here.
+// FuzzSplitCSV checks that a record of encoding/csv has the same fields here.
 func FuzzSplitCSV(f *testing.F) {
 	for _, seed := range []string{"", "a,b", `"a,b",c`, `"7""",`, `,,`, `"`, `a"b`, `"a"b`, `""""`, `"",""`} {
 		f.Add(seed)

@@ -7,24 +7,24 @@ import (
 	"github.com/luatx/luatx/message"
 )
 
-// Books is where invoices are booked and products are taken from.
+// Books records invoices and stock.
 type Books interface {
-	// Book adds an invoice and its pence to what a customer has ordered and spent, on the customer's slot.
+	// Book adds an invoice and its pence to a customer's orders and spending, in the customer's slot.
 	Book(ctx context.Context, invoice, customer string, pence int64) error
-	// Take takes the units of an invoice's line off a product, on the product's slot, or puts them back where they are negative.
+	// Take subtracts the units of an invoice's line from a product's stock, in the product's slot. Negative units are added.
 	Take(ctx context.Context, invoice, code string, units int64) error
 }
 
-// LineSold says that a line of an invoice was sold. Equal lines of an invoice make equal events, which their positions tell
-// apart: they are given no id.
+// LineSold is the event of a sold line of an invoice. Equal lines of an invoice have equal events. They have no id, because
+// their positions distinguish them.
 type LineSold struct {
 	Invoice string `json:"invoice"`
 	Stock   string `json:"stock"`
 	Units   int64  `json:"quantity"`
 }
 
-// BookInvoice handles invoices: it books one on its customer and returns one LineSold a line, whose subject is the stock code.
-// The destination of a stock code is where its events are published.
+// BookInvoice returns a handler of invoices. It books an invoice for its customer and returns one LineSold per line, with
+// the stock code as subject. The function destination returns where the events of a stock code are published.
 func BookInvoice(books Books, destination func(code string) string) message.Handler {
 	book := func(ctx context.Context, order Order) ([]LineSold, error) {
 		if order.Invoice == "" { // a message without data
@@ -41,13 +41,13 @@ func BookInvoice(books Books, destination func(code string) string) message.Hand
 		CommandType: TypeInvoice,
 		Naming:      message.Named(TypeSold),
 		Attributes: func(_, event any) message.Attributes {
-			sold, _ := event.(LineSold) // it is one: book returns nothing else
+			sold, _ := event.(LineSold) // book returns nothing else
 			return message.Attributes{message.AttrSubject: sold.Stock, message.AttrDestination: destination(sold.Stock)}
 		},
 	})
 }
 
-// TakeStock handles LineSold events: it takes the units off the product's stock.
+// TakeStock returns a handler of LineSold events. It subtracts the units from the product's stock.
 func TakeStock(books Books) message.Handler {
 	take := func(ctx context.Context, msg *message.TypedMessage[LineSold]) ([]*message.Message, error) {
 		if msg.Data.Stock == "" { // a message without data

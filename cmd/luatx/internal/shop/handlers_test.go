@@ -10,7 +10,7 @@ import (
 	"github.com/luatx/luatx/message"
 )
 
-// memory is the books, in maps.
+// memory keeps the books in maps.
 type memory struct {
 	Written
 	err error
@@ -40,7 +40,7 @@ func (m *memory) Take(_ context.Context, invoice, code string, units int64) erro
 
 func stockOf(code string) string { return "stock:" + code }
 
-// feed turns an order into the message that a handler is given: encoded data.
+// feed converts an order to the message that a handler gets, with encoded data.
 func feed(t *testing.T, order Order) *message.Message {
 	t.Helper()
 	raw, err := order.ToMessage()
@@ -55,7 +55,7 @@ func TestRoutedHandlersAndEncodedEventsKeepTheExpectedBooks(t *testing.T) {
 	redistest.Must(t, router.AddHandler("book-invoice", nil, BookInvoice(m, stockOf)), router.AddHandler("take-stock", nil, TakeStock(m)))
 	orders := BuiltIn(1)
 	for _, order := range smallOrders() {
-		order.Invoice = "small" + order.Invoice // they share numbers with nothing, but say so
+		order.Invoice = "small" + order.Invoice // so that their numbers differ from all others
 		orders = append(orders, order)
 	}
 	for _, order := range orders {
@@ -120,7 +120,7 @@ func TestBadDataIsAPermanentErrorAndWritesNothing(t *testing.T) {
 			t.Errorf("invoice of %s: %v", name, err)
 		}
 		if name == "half a penny" || name == "too much" {
-			continue // no event has a price
+			continue // events have no price
 		}
 		if _, err := TakeStock(m).Handle(t.Context(), message.New(data, nil, nil)); !message.IsPermanent(err) {
 			t.Errorf("event of %s: %v", name, err)

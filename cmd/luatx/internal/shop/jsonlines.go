@@ -12,7 +12,7 @@ import (
 // addEvent adds the invoice of one event.
 func (c *collector) addEvent(text []byte) error {
 	if !utf8.Valid(text) {
-		return errors.New("is not valid UTF-8") // decoding would replace it in silence
+		return errors.New("is not valid UTF-8") // decoding would silently replace it
 	}
 	var raw message.RawMessage
 	if err := json.Unmarshal(text, &raw); err != nil {
@@ -23,7 +23,7 @@ func (c *collector) addEvent(text []byte) error {
 		return err
 	}
 	if _, known := c.index[order.Invoice]; known {
-		return fmt.Errorf("invoice %s was read before", order.Invoice)
+		return fmt.Errorf("invoice %s occurs twice", order.Invoice)
 	}
 	sum := c.turnover
 	for _, line := range order.Lines {

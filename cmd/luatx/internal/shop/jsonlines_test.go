@@ -11,7 +11,7 @@ import (
 	"github.com/luatx/luatx/message"
 )
 
-// event wraps data in the least CloudEvent there is.
+// event returns data in a minimal CloudEvent.
 func event(data string) string {
 	return `{"specversion":"1.0","id":"e","source":"/test","type":"t","data":` + data + `}`
 }
@@ -41,7 +41,7 @@ func TestReadJSONLines(t *testing.T) {
 	checkRead(t, gzipped(t, text), orders, nil)
 }
 
-func TestReadJSONLinesProblems(t *testing.T) {
+func TestReadJSONLinesReportsProblems(t *testing.T) {
 	t.Parallel()
 	order := func(line string) string { return event(`{"invoice":"1","customer":"5","lines":[` + line + `]}`) }
 	for name, test := range map[string]struct{ line, want string }{
@@ -52,9 +52,9 @@ func TestReadJSONLinesProblems(t *testing.T) {
 		"no price":          {order(`{"stock":"a","quantity":1}`), `price "" is not an amount`},
 		"no stock":          {order(`{"quantity":1,"price":1}`), "stock code is missing"},
 		"a stock object":    {order(`{"stock":{},"quantity":1,"price":1}`), "{} is neither a text nor a number"},
-		"a control":         {order(`{"stock":"a\u0001","quantity":1,"price":1}`), "stock code holds a control character"},
+		"a control":         {order(`{"stock":"a\u0001","quantity":1,"price":1}`), "stock code has a control character"},
 		"second line bad":   {order(`{"stock":"a","quantity":1,"price":1},{}`), "lines[1]: stock code is missing"},
-		"no lines":          {order(""), "lines: there are none"},
+		"no lines":          {order(""), "lines: the order has none"},
 		"half a customer":   {event(`{"invoice":"1","customer":17850.5,"lines":[{"stock":"a","quantity":1,"price":1}]}`), "is not a whole number"},
 		"no invoice":        {event(`{"lines":[{"stock":"a","quantity":1,"price":1}]}`), "invoice is missing"},
 		"data of a number":  {event(`7`), "data: "},
@@ -83,7 +83,7 @@ func TestReadJSONLinesProblems(t *testing.T) {
 	}
 }
 
-func TestMessageRoundTrip(t *testing.T) {
+func TestMessageIsDecodedUnchanged(t *testing.T) {
 	t.Parallel()
 	for _, order := range BuiltIn(3) {
 		raw, err := order.ToMessage()
@@ -102,7 +102,7 @@ func TestMessageRoundTrip(t *testing.T) {
 	}
 }
 
-// What is accepted can be written as the shop's own messages and read again.
+// FuzzReadJSONLines checks that accepted input can be written as the shop's own messages and read again.
 func FuzzReadJSONLines(f *testing.F) {
 	f.Add([]byte(event(`{"invoice":"1","customer":17850.0,"lines":[{"stock":"a","quantity":-6,"price":2.55}]}`)))
 	f.Add([]byte(event(`{"invoice":1,"lines":[{"stock":"<&>\u2028","quantity":"6.0","price":"0.1"}]}`) + "\n{}\n\n{"))

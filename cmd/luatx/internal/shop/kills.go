@@ -2,11 +2,12 @@ package shop
 
 import "math/rand/v2"
 
-// Kill says which worker dies, and once how many messages have been applied.
+// Kill is a planned kill of a worker after a number of applied messages.
 type Kill struct{ After, Worker int }
 
-// Kills plans a kill every so many messages, short of the last one, with victims drawn from the seed. Both modes get the same
-// plan, so that each is hit at the same shares of its progress. None where every or workers is below one.
+// Kills plans a kill after every so many messages, except after the last, with victims chosen by the seed. Both modes get
+// the same plan, so that they are hit at the same shares of their progress. It returns none if every or workers is below
+// one.
 func Kills(seed uint64, messages, every, workers int) []Kill {
 	if every < 1 || workers < 1 {
 		return nil

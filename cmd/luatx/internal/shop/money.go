@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-// Pence is an amount of money in pence. It is written, in JSON too, as pounds with two decimals.
+// Pence is an amount of money in pence. Its text, also in JSON, is in pounds with two decimals.
 type Pence int64
 
 // maxNumber bounds quantities and prices, so that quantity times price always fits an int64.
@@ -21,8 +21,8 @@ var (
 	errTooLarge = errors.New("is too large")
 )
 
-// parsePence reads pounds with at most two decimals, such as 2.55, 2.5 or -3, exactly: no floating point is involved.
-// Exponents, signs other than a leading minus, and amounts above ten million pounds are errors.
+// parsePence parses pounds with at most two decimals, such as 2.55, 2.5 or -3, without floating point. It returns an error
+// for exponents, signs other than a leading minus, and amounts above ten million pounds.
 func parsePence(text string) (Pence, error) {
 	digits, negative := strings.CutPrefix(text, "-")
 	pounds, decimals, point := strings.Cut(digits, ".")
@@ -36,7 +36,7 @@ func parsePence(text string) (Pence, error) {
 	return Pence(value), err
 }
 
-// parseNumber reads digits as a number within the bound.
+// parseNumber parses digits as a number within the bound.
 func parseNumber(digits string, negative bool) (int64, error) {
 	value, err := strconv.ParseInt(digits, 10, 64)
 	if err != nil || value > maxNumber {
@@ -48,19 +48,19 @@ func parseNumber(digits string, negative bool) (int64, error) {
 	return value, nil
 }
 
-// String writes pounds with two decimals, such as -0.05.
+// String returns pounds with two decimals, such as -0.05.
 func (p Pence) String() string {
 	sign, u := "", uint64(p)
 	if p < 0 {
-		sign, u = "-", -u // right for the smallest int64 too
+		sign, u = "-", -u // correct for the smallest int64, too
 	}
 	return fmt.Sprintf("%s%d.%02d", sign, u/100, u%100)
 }
 
-// MarshalJSON writes a JSON number of pounds with two decimals.
+// MarshalJSON returns a JSON number of pounds with two decimals.
 func (p Pence) MarshalJSON() ([]byte, error) { return []byte(p.String()), nil }
 
-// parseUnits reads a whole number; spreadsheets write 6 as 6.0, which counts.
+// parseUnits parses a whole number. It accepts 6.0, because spreadsheets write 6 like that.
 func parseUnits(text string) (int64, error) {
 	digits, negative := strings.CutPrefix(text, "-")
 	digits, ok := wholePart(digits)
@@ -70,7 +70,7 @@ func parseUnits(text string) (int64, error) {
 	return parseNumber(digits, negative)
 }
 
-// wholePart is the text before the point where nothing but zeros follows it.
+// wholePart returns the text before the decimal point if only zeros follow it.
 func wholePart(text string) (string, bool) {
 	whole, zeros, point := strings.Cut(text, ".")
 	if !allDigits(whole) || point && (zeros == "" || strings.Trim(zeros, "0") != "") {
@@ -83,7 +83,7 @@ func allDigits(text string) bool {
 	return text != "" && strings.Trim(text, "0123456789") == ""
 }
 
-// turnover sums what lines move in either direction, so that a reader can refuse the line with which some total might overflow.
+// turnover sums the absolute amounts of lines, so that a reader can reject a line with which a total might overflow.
 type turnover struct{ pence, units int64 }
 
 func (t *turnover) add(line Line) error {

@@ -60,7 +60,7 @@ func TestParseUnits(t *testing.T) {
 	}
 }
 
-// What is accepted must be exactly the decimal number that was written.
+// FuzzParsePence checks that an accepted text is parsed as exactly that decimal number.
 func FuzzParsePence(f *testing.F) {
 	for _, seed := range []string{"2.55", "-0.05", "1.555", "1e2", "", "10000000", "0.29", ".5", "99999999999999999999"} {
 		f.Add(seed)

@@ -7,31 +7,31 @@ import (
 	"time"
 )
 
-// Mode says which ways of handling messages a run compares.
+// Mode selects the modes that a run compares.
 type Mode string
 
-// The modes: the three-step way that teams have today, the script, or one after the other.
+// The modes: pipeline mode, scripted mode, or one after the other.
 const (
 	Pipeline Mode = "pipeline"
 	Scripted Mode = "scripted"
 	Both     Mode = "both"
 )
 
-// Options are the demo's flags, [Options.Register] gives them their defaults.
+// Options are the demo's flags. [Options.Register] sets their defaults.
 type Options struct {
-	Orders    string        // file of orders, "-" for standard input; "" for the built-in ones
+	Orders    string        // file of orders, "-" for standard input, or "" for the built-in ones
 	Seed      uint64        // of the built-in orders and of the victims
-	Redis     string        // addresses or URL; "" for an embedded server
+	Redis     string        // addresses or URL, or "" for an embedded server
 	Mode      Mode          // which mode to run
-	Workers   int           // processes that handle messages
-	Rate      int           // messages fed a second; 0 as fast as possible
-	KillEvery int           // messages applied between two kills; 0 kills nobody
-	Work      time.Duration // what a handler takes beside its writes; 0 nothing
+	Workers   int           // number of processes that handle messages
+	Rate      int           // messages per second, or 0 for no limit
+	KillEvery int           // messages applied between two kills, or 0 for no kills
+	Work      time.Duration // extra time of a handler, or 0
 	Keep      bool          // keep the keys after the run
 	JSON      bool          // print one JSON object instead of a table
 }
 
-// Register defines the flags, with their defaults, on a set that fills in o.
+// Register defines the flags, with their defaults, on a flag set that sets o.
 func (o *Options) Register(fs *flag.FlagSet) {
 	fs.StringVar(&o.Orders, "orders", "", "`file` of orders, CSV, CSV.gz or JSON lines of CloudEvents; - is standard input (default built-in orders)")
 	fs.Uint64Var(&o.Seed, "seed", 1, "seed of the built-in orders and of the victims")
@@ -45,7 +45,7 @@ func (o *Options) Register(fs *flag.FlagSet) {
 	fs.BoolVar(&o.JSON, "json", false, "print one JSON object")
 }
 
-// Validate names every option that is out of its range, and what to do about it.
+// Validate returns an error for every option that is out of range, with the remedy.
 func (o *Options) Validate() error {
 	var errs []error
 	refuse := func(bad bool, format string, args ...any) {
@@ -62,7 +62,7 @@ func (o *Options) Validate() error {
 	return errors.Join(errs...)
 }
 
-// Runs lists the modes to run, the pipeline mode first.
+// Runs lists the modes to run, pipeline mode first.
 func (o *Options) Runs() []Mode {
 	if o.Mode == Both {
 		return []Mode{Pipeline, Scripted}

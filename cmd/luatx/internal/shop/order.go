@@ -11,11 +11,11 @@ import (
 	"unicode/utf8"
 )
 
-// Guest is the customer of every invoice that names none.
+// Guest is the customer of every invoice without one.
 const Guest = "guest"
 
-// maxName bounds invoice numbers, customers and stock codes, in bytes: they become aggregate ids, which must fit 256 bytes even
-// percent-encoded.
+// maxName bounds invoice numbers, customers and stock codes, in bytes. They become aggregate ids, which must fit into 256
+// bytes even when percent-encoded.
 const maxName = 64
 
 // Order is one invoice. A cancellation is an order with negative units.
@@ -25,15 +25,15 @@ type Order struct {
 	Lines    []Line `json:"lines"`
 }
 
-// Line is one line of an invoice. Units may be negative (returned) and the price
-// of a unit may be zero or negative (adjustments). Equal lines are separate sales.
+// Line is one line of an invoice. Units may be negative (returns), and the price of a unit may be zero or negative
+// (adjustments). Equal lines are separate sales.
 type Line struct {
 	Stock string `json:"stock"`
 	Units int64  `json:"quantity"`
 	Price Pence  `json:"price"`
 }
 
-// Total is what the order costs, in pence.
+// Total returns the price of the order in pence.
 func (o Order) Total() Pence {
 	var total Pence
 	for _, line := range o.Lines {
@@ -42,9 +42,9 @@ func (o Order) Total() Pence {
 	return total
 }
 
-// UnmarshalJSON reads {"invoice", "customer", "lines": [{"stock", "quantity", "price"}]} as strictly as the readers do: every
-// field of a line must be there, numbers are read from their decimal text, and a customer may be a text, a whole number, null,
-// empty or absent (a guest).
+// UnmarshalJSON decodes {"invoice", "customer", "lines": [{"stock", "quantity", "price"}]} as strictly as the readers do.
+// Every field of a line is required, and numbers are parsed from their decimal text. A customer may be a string, a whole
+// number, or null, empty or missing for a guest.
 func (o *Order) UnmarshalJSON(data []byte) error {
 	var in struct {
 		Invoice  scalar `json:"invoice"`
@@ -67,7 +67,7 @@ func (o *Order) UnmarshalJSON(data []byte) error {
 		return err
 	}
 	if len(in.Lines) == 0 {
-		return errors.New("lines: there are none")
+		return errors.New("lines: the order has none")
 	}
 	var sum turnover
 	for i, line := range in.Lines {
@@ -83,7 +83,7 @@ func (o *Order) UnmarshalJSON(data []byte) error {
 	return nil
 }
 
-// parseLine makes a line of its three texts.
+// parseLine returns a line from its three texts.
 func parseLine(stock, units, price string) (line Line, err error) {
 	if err := checkName("stock code", stock); err != nil {
 		return Line{}, err
@@ -98,7 +98,7 @@ func parseLine(stock, units, price string) (line Line, err error) {
 	return line, nil
 }
 
-// parseCustomer reads a customer number: 17850.0 and 17850 are the same one, none is a guest.
+// parseCustomer parses a customer number. 17850.0 and 17850 are the same number, and an empty text is a guest.
 func parseCustomer(text string) (string, error) {
 	text = strings.TrimSpace(text)
 	if text == "" || text == Guest {
@@ -112,7 +112,7 @@ func parseCustomer(text string) (string, error) {
 	return number, checkName("customer", number)
 }
 
-// customerFromJSON also lets a text that is no number name a customer.
+// customerFromJSON also accepts a string that is not a number.
 func customerFromJSON(in scalar) (string, error) {
 	customer, err := parseCustomer(in.text)
 	if errors.Is(err, errWhole) && in.quoted {
@@ -121,7 +121,7 @@ func customerFromJSON(in scalar) (string, error) {
 	return customer, err
 }
 
-// scalar is a JSON string, or a number as it was written; null is empty.
+// scalar is a JSON string, or the text of a JSON number. It is empty for null.
 type scalar struct {
 	text   string
 	quoted bool
@@ -138,10 +138,10 @@ func (s *scalar) UnmarshalJSON(raw []byte) error {
 		s.text = string(raw)
 		return nil
 	}
-	return fmt.Errorf("%.20s is neither a text nor a number", raw)
+	return fmt.Errorf("%.20s is neither text nor a number", raw)
 }
 
-// checkName refuses what could not be a part of a key or a line of a digest.
+// checkName returns an error for a name that cannot be a part of a key or a line of a digest.
 func checkName(what, name string) error {
 	switch {
 	case strings.TrimSpace(name) == "":
@@ -151,7 +151,7 @@ func checkName(what, name string) error {
 	case !utf8.ValidString(name):
 		return fmt.Errorf("%s is not valid UTF-8", what)
 	case strings.ContainsFunc(name, unicode.IsControl):
-		return fmt.Errorf("%s holds a control character", what)
+		return fmt.Errorf("%s has a control character", what)
 	}
 	return nil
 }

@@ -9,7 +9,7 @@ import (
 	"github.com/luatx/luatx/internal/pretty"
 )
 
-// How often progress is written, at most.
+// The shortest intervals between two updates of the progress.
 const (
 	redrawEvery = 100 * time.Millisecond
 	printEvery  = 5 * time.Second
@@ -17,8 +17,8 @@ const (
 
 const barWidth = 26
 
-// Progress shows how far a run has come: a bar redrawn in place on a terminal, now and then a line elsewhere. It runs nothing
-// in the background, and ignores errors of the writer: a run does not fail for its progress bar.
+// Progress shows the progress of a run: a bar that is redrawn on a terminal, or a line now and then elsewhere. It starts no
+// goroutine. It ignores errors of the writer, because a run must not fail for its progress bar.
 type Progress struct {
 	out         io.Writer
 	terminal    bool
@@ -26,17 +26,17 @@ type Progress struct {
 	label       string
 	total       int
 	done, kills int
-	last        time.Time // of the last draw
+	last        time.Time // time of the last draw
 	printed     string    // the last line
 }
 
-// NewProgress shows progress up to a total under a label. Terminal says that out understands escape sequences, colour that it
-// should be given colours too.
+// NewProgress returns a Progress up to a total, with a label. Set terminal if out understands escape sequences, and colour
+// if it should also get colors.
 func NewProgress(out io.Writer, terminal, colour bool, label string, total int) *Progress {
 	return &Progress{out: out, terminal: terminal, paint: painter(colour), label: label, total: total}
 }
 
-// Set shows that so many messages are done and so many workers have been killed. It may be called as often as one likes.
+// Set shows the number of finished messages and of killed workers. It may be called at any rate.
 func (p *Progress) Set(done, kills int) {
 	p.done, p.kills = done, kills
 	every := printEvery
@@ -57,7 +57,7 @@ func (p *Progress) Finish() {
 	}
 }
 
-// draw writes the state. The events of the last message take their time: an ellipsis says so.
+// draw writes the state. An ellipsis shows that events of the last message are still on their way.
 func (p *Progress) draw(final bool) {
 	share := 1.0
 	if p.total > 0 {

@@ -46,7 +46,7 @@ func TestProgressBarIsDrawnRarelyAndFitsEightyColumns(t *testing.T) {
 		var out bytes.Buffer
 		p := NewProgress(&out, true, true, "pipeline", 1_000_000)
 		for range 1000 {
-			p.Set(500_000, 3) // all at one moment: drawn once
+			p.Set(500_000, 3) // all at one moment, so drawn once
 		}
 		<-time.After(redrawEvery)
 		p.Set(1_000_001, 100)

@@ -10,10 +10,10 @@ import (
 	"os"
 )
 
-// maxLineBytes is the longest line read; invoices of many hundred lines as JSON stay far below it.
+// maxLineBytes is the length of the longest accepted line. Invoices of many hundred lines as JSON are much shorter.
 const maxLineBytes = 16 << 20
 
-// Problem is a line that was dropped, and why.
+// Problem is a line that was dropped, with the reason.
 type Problem struct {
 	File string
 	Line int // counted from 1
@@ -22,8 +22,8 @@ type Problem struct {
 
 func (p Problem) String() string { return fmt.Sprintf("%s:%d: %s", p.File, p.Line, p.Text) }
 
-// ReadFile reads the orders of a file, or of stdin where name is "-". The error says why nothing could be read; see [Read] for
-// the rest.
+// ReadFile reads the orders of a file, or of stdin if name is "-". It returns an error if it cannot read the file. See
+// [Read] for the other results.
 func ReadFile(name string, stdin io.Reader) ([]Order, []Problem, error) {
 	if name == "-" {
 		return Read("standard input", stdin)
@@ -32,24 +32,23 @@ func ReadFile(name string, stdin io.Reader) ([]Order, []Problem, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	defer func() { _ = file.Close() }() // it was only read
+	defer func() { _ = file.Close() }() // the file was only read
 	return Read(name, file)
 }
 
-// Read reads orders from CSV with the header InvoiceNo,StockCode,Description,Quantity,InvoiceDate,UnitPrice,CustomerID,Country
-// or from JSON lines of CloudEvents, either of them gzipped or not, in the order in which their invoices first appear. The
-// name is for messages only.
+// Read reads orders from CSV with the header
+// InvoiceNo,StockCode,Description,Quantity,InvoiceDate,UnitPrice,CustomerID,Country or from JSON lines of CloudEvents,
+// compressed with gzip or not. It returns them in the order in which their invoices first appear. The name only appears in
+// messages.
 //
-// A line that cannot be read is dropped and becomes a Problem; what else its invoice holds is kept. In detail:
-//   - A line of text is a record: quotes protect commas, not line breaks, so a stray quote costs its own line and never the
-//     rest of the file.
-//   - The lines of a CSV invoice need not follow one another. One that names another customer than the invoice's first line
-//     is a problem.
-//   - Description, InvoiceDate and Country play no part and are not checked.
-//   - Stock codes are taken as they are, case included.
-//   - A JSON line is a whole invoice, dropped as a whole; a second one with the same invoice number is a problem.
+// A line that cannot be read is dropped and becomes a Problem. The other lines of its invoice are kept. In detail:
+//   - A line of text is a record. Quotes protect commas, not line breaks, so a stray quote only affects its own line.
+//   - The lines of a CSV invoice may be apart. A line with another customer than the invoice's first line is a problem.
+//   - Description, InvoiceDate and Country are not checked.
+//   - Stock codes are case-sensitive and taken unchanged.
+//   - A JSON line is a whole invoice, and is dropped as a whole. A second line with the same invoice number is a problem.
 //
-// The error is for input that is neither, or that breaks off.
+// Read returns an error if the input has neither format or ends unexpectedly.
 func Read(name string, r io.Reader) ([]Order, []Problem, error) {
 	in, err := newLineReader(r)
 	if err != nil {
@@ -62,7 +61,7 @@ func Read(name string, r io.Reader) ([]Order, []Problem, error) {
 	return c.orders, c.problems, nil
 }
 
-// read looks at the first line to know what the rest is.
+// read detects the format from the first line.
 func (c *collector) read() error {
 	line, err := c.in.next()
 	for err == nil && len(bytes.TrimSpace(line)) == 0 {
@@ -82,7 +81,7 @@ func (c *collector) read() error {
 	return fmt.Errorf("is neither the header %s nor a JSON object", csvHeader)
 }
 
-// readOn adds all lines that follow and are not blank.
+// readOn adds all following lines that are not blank.
 func (c *collector) readOn(add func(line []byte) error) error {
 	for {
 		line, err := c.in.next()
@@ -100,11 +99,11 @@ func (c *collector) readOn(add func(line []byte) error) error {
 
 var errLongLine = fmt.Errorf("is longer than %d MiB", maxLineBytes>>20)
 
-// lineReader reads line after line, decompressed, without line ends.
+// lineReader reads lines, decompressed and without line ends.
 type lineReader struct {
 	r      *bufio.Reader
 	buf    []byte
-	number int // of the line last returned
+	number int // number of the last line
 }
 
 func newLineReader(r io.Reader) (*lineReader, error) {
@@ -117,12 +116,13 @@ func newLineReader(r io.Reader) (*lineReader, error) {
 		buffered = bufio.NewReaderSize(unzipped, 64<<10)
 	}
 	if mark, _ := buffered.Peek(3); bytes.Equal(mark, []byte("\xef\xbb\xbf")) {
-		_, _ = buffered.Discard(len(mark)) // it was peeked
+		_, _ = buffered.Discard(len(mark)) // already peeked
 	}
 	return &lineReader{r: buffered}, nil
 }
 
-// next returns a line that is valid until the following call, io.EOF after the last one, or errLongLine for one that was skipped.
+// next returns a line that is valid until the next call, io.EOF after the last one, or errLongLine for one that was
+// skipped.
 func (l *lineReader) next() ([]byte, error) {
 	l.buf = l.buf[:0]
 	length := 0
@@ -148,17 +148,17 @@ func (l *lineReader) next() ([]byte, error) {
 	}
 }
 
-// collector gathers what a file holds.
+// collector collects the content of a file.
 type collector struct {
 	file     string
 	in       *lineReader
 	orders   []Order
 	problems []Problem
-	index    map[string]int // invoice to its place in orders
+	index    map[string]int // from an invoice to its index in orders
 	turnover turnover
 }
 
-// problem notes why the line last read was dropped, if it was.
+// problem records why the last line was dropped, if err is not nil.
 func (c *collector) problem(err error) {
 	if err != nil {
 		c.problems = append(c.problems, Problem{File: c.file, Line: c.in.number, Text: err.Error()})

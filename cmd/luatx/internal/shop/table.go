@@ -9,7 +9,7 @@ import (
 	"github.com/luatx/luatx/internal/pretty"
 )
 
-// Terminal colours.
+// Terminal colors.
 const (
 	red   = "\x1b[31m"
 	green = "\x1b[32m"
@@ -21,7 +21,7 @@ const (
 type row struct {
 	name string
 	cell func(Result) string
-	bad  func(Result) bool // nil: never
+	bad  func(Result) bool // nil if never
 }
 
 func rows(e Expected) []row {
@@ -43,7 +43,7 @@ func rows(e Expected) []row {
 	}
 }
 
-// WriteTable writes the modes side by side and a verdict on each, within 80 columns. Colour is for terminals.
+// WriteTable writes the modes side by side with a verdict on each, within 80 columns. Set colour for terminals.
 func (r Report) WriteTable(w io.Writer, colour bool) error {
 	paint := painter(colour)
 	var names []string
@@ -91,7 +91,7 @@ func (r row) colour(result Result) string {
 	return green
 }
 
-// painter wraps a text in a colour, or returns it as it is.
+// painter returns a function that colors a text if colour is set.
 func painter(colour bool) func(code, text string) string {
 	return func(code, text string) string {
 		if !colour || code == "" {
@@ -101,7 +101,7 @@ func painter(colour bool) func(code, text string) string {
 	}
 }
 
-// Verdict says in plain words what came of a run.
+// Verdict describes the result of a run in a sentence.
 func (e Expected) Verdict(r Result) string {
 	if e.Exact(r) {
 		return fmt.Sprintf("books exact, %s applied once each.", amount(int64(e.Messages), "invoice"))
@@ -128,7 +128,7 @@ func (e Expected) Verdict(r Result) string {
 	return strings.Join(parts, ", ") + "."
 }
 
-// wrap breaks a text into lines of so many characters, the later ones indented.
+// wrap breaks a text into lines of the given width, and indents all but the first.
 func wrap(text string, width int) string {
 	var b strings.Builder
 	column := 0

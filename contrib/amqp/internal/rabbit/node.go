@@ -104,7 +104,7 @@ func (n *Node) Run(ctx context.Context) error {
 		return conn.Close()
 	})
 	if err != nil {
-		return fmt.Errorf("rabbit: the node takes no connections: %w", err)
+		return fmt.Errorf("rabbit: the node accepts no connections: %w", err)
 	}
 	return nil
 }
@@ -147,7 +147,7 @@ func freePorts(n int) ([]int, error) {
 		defer func() { _ = listener.Close() }() // closed together at the end, so that the ports differ
 		addr, ok := listener.Addr().(*net.TCPAddr)
 		if !ok {
-			return nil, errors.New("rabbit: no TCP port")
+			return nil, errors.New("rabbit: find a free TCP port: none found")
 		}
 		ports[i] = addr.Port
 	}

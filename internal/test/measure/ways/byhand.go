@@ -10,7 +10,7 @@ import (
 	"github.com/luatx/luatx/internal/test/measure"
 )
 
-var errSeen = errors.New("a message that is new was taken for one that is not")
+var errSeen = errors.New("a new message was treated as a duplicate")
 
 // mark is the key that remembers a message.
 func (in input) mark() string { return in.ids + ":" + in.entry }

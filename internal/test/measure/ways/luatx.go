@@ -38,9 +38,10 @@ func newCommitter(p *place, handle handler) (*committer, error) {
 	}
 	p.waits = append(p.waits, link.Of(tr).Commits.Wait)
 	c := &committer{p, tr, message.NewRouter(message.PipeConfig{})}
-	for i := range p.tags { // so that preparing a round empties the outbox
+	for i := range p.tags { // so that preparing a round empties the outbox. The counts stay: without them, each first commit leaves its compiled script.
 		shard := link.Of(tr).Scripts.Shard(slot.OfTag(p.tags[i].text))
-		for _, name := range []string{"entries", "pending", "counts"} {
+		p.tags[i].bodies = shard.Key("bodies")
+		for _, name := range []string{"entries", "pending"} {
 			p.tags[i].events = append(p.tags[i].events, shard.Key(name))
 		}
 	}
@@ -127,7 +128,7 @@ func guarded(p *place, _ measure.Cell) (*measure.Running, error) {
 	})
 }
 
-// dumpUndo replaces the hash: what was there must be kept whole until the commit is sure.
+// dumpUndo replaces the hash, so that the script must keep the whole old value for the undo.
 func dumpUndo(p *place, _ measure.Cell) (*measure.Running, error) {
 	return single(p, func(ctx context.Context, tx *luatx.Tx, in input) error {
 		if err := tx.Pipeline().Del(ctx, in.hash).Err(); err != nil {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/redis/go-redis/v9"
 
@@ -29,6 +30,7 @@ type place struct {
 	tags   []tag
 	body   string // of an event
 	inputs []input
+	first  int      // the tag of the first input of a round: rounds go on where the last one ended
 	waits  []func() // each returns when its Transactor does nothing in the background any more
 }
 
@@ -37,6 +39,7 @@ type tag struct {
 	text                        string
 	in, hash, counter, out, ids string
 	events                      []string // where events wait
+	bodies                      string   // the index of large bodies, each of which has a key; empty: the way has none
 }
 
 // input is a message that is pending for the consumer.
@@ -74,9 +77,10 @@ func (p *place) prepare(ctx context.Context, n int) error {
 	p.inputs = slices.Grow(p.inputs[:0], n)[:n]
 	each := make([][]int, len(p.tags)) // the inputs of each tag
 	for i := range n {
-		at := i / BatchSize % len(p.tags)
+		at := (p.first + i/BatchSize) % len(p.tags)
 		each[at] = append(each[at], i)
 	}
+	p.first = (p.first + n/BatchSize) % len(p.tags)
 	f := feed{pipe: p.client.Pipeline()}
 	for at := range p.tags {
 		for part := range slices.Chunk(each[at], chunk) {
@@ -93,6 +97,9 @@ func (p *place) prepare(ctx context.Context, n int) error {
 
 // clear removes the inputs and the events of the last round. The stream itself stays, or it would give ids again.
 func (p *place) clear(ctx context.Context) error {
+	if err := p.clearBodies(ctx); err != nil {
+		return err
+	}
 	pipe := p.client.Pipeline()
 	for _, t := range p.tags {
 		pipe.XGroupCreateMkStream(ctx, t.in, group, "$")
@@ -108,6 +115,30 @@ func (p *place) clear(ctx context.Context) error {
 	if redis.HasErrorPrefix(err, "BUSYGROUP") {
 		return nil
 	}
+	return err
+}
+
+// clearBodies removes the large bodies of all indexes, and the indexes.
+func (p *place) clearBodies(ctx context.Context) error {
+	pipe := p.client.Pipeline()
+	names := make(map[string]*redis.StringSliceCmd)
+	for _, t := range p.tags {
+		if t.bodies != "" {
+			names[t.bodies] = pipe.HKeys(ctx, t.bodies)
+		}
+	}
+	if _, err := pipe.Exec(ctx); err != nil {
+		return err
+	}
+	for index, all := range names {
+		for _, name := range all.Val() {
+			pipe.Unlink(ctx, strings.TrimSuffix(index, "bodies")+"body:"+name)
+		}
+		if len(all.Val()) > 0 {
+			pipe.Unlink(ctx, index)
+		}
+	}
+	_, err := pipe.Exec(ctx)
 	return err
 }
 

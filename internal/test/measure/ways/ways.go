@@ -1,7 +1,7 @@
-// Package ways holds the ways to commit what a message handler does in Redis: the usual ones, luatx', and what limits
-// them all. A transaction is the same for each: it is checked that the message is new, which is remembered for 24
-// hours; three fields of a hash are set, a counter goes up, an event is put where a relay finds it, and the message
-// is acknowledged.
+// Package ways has the ways to commit the writes of a message handler in Redis: the usual ones, those of luatx, and
+// the limit of them all. Each way commits the same transaction. It checks that a message is new and remembers its id
+// for 24 hours, sets three fields of a hash, increments a counter, stores an event for a relay, and acknowledges the
+// message.
 package ways
 
 import (
@@ -16,7 +16,7 @@ import (
 
 // The names of the ways.
 const (
-	ThreeStep    = "three-step"
+	ThreeStep    = "pipeline mode"
 	Watch        = "WATCH"
 	Luatx        = "luatx"
 	SeparateAck  = "luatx, separate ack"
@@ -29,8 +29,8 @@ const (
 	General      = "luatx, general script"
 	General16    = "luatx, general script, batches of 16"
 	Handwritten  = "handwritten script"
-	Pipeline     = "plain pipeline"
-	Pipeline16   = "plain pipeline of 16"
+	Pipeline     = "plain commands"
+	Pipeline16   = "plain commands, batches of 16"
 )
 
 // retention is how long a message is known.
@@ -67,8 +67,8 @@ func Names() []string {
 	return names
 }
 
-// Commit returns the ways of the given names, all where there is none. The client stays the caller's. What they write
-// begins with the cell's prefix and a dash, and stays.
+// Commit returns the ways of the given names, all where there is none. The caller closes the client. The keys that
+// they write begin with the cell's prefix and a dash, and remain.
 func Commit(client redis.UniversalClient, names ...string) []measure.Way {
 	wanted := map[string]bool{}
 	for _, name := range names {

@@ -83,7 +83,7 @@ func run(addrs []string, namespace, part string) error {
 	parts := map[string]func(context.Context) error{"write": a.write, "finish": a.finish, "alone": a.alone, "beside": a.beside}
 	do, ok := parts[part]
 	if !ok {
-		return fmt.Errorf("no part %q: one of %q", part, slices.Sorted(maps.Keys(parts)))
+		return fmt.Errorf("the part %q does not exist; use one of %q", part, slices.Sorted(maps.Keys(parts)))
 	}
 	if err := do(ctx); err != nil {
 		return err

@@ -12,7 +12,7 @@ import (
 	"github.com/luatx/luatx/repair"
 )
 
-// relay publishes until ctx ends. What is published is counted, and appended to a list that all actors share.
+// relay publishes until ctx ends. It counts the events and appends them to a list that all actors share.
 func (a *actor) relay(ctx context.Context, refusing bool) error {
 	publish := func(ctx context.Context, event *message.RawMessage) error {
 		if refusing && event.Type() == "refused" {

@@ -10,7 +10,7 @@ import (
 	"github.com/luatx/luatx/internal/sleep"
 )
 
-// ground provides the events that a campaign re-arms.
+// ground provides the events that a bulk operation re-arms.
 type ground interface {
 	// each lists the events to re-arm.
 	each(ctx context.Context, yield func(Event, error) bool)
@@ -33,8 +33,8 @@ const (
 	turnsPerSecond = 10
 )
 
-// campaign re-arms events: first a canary and then the others, at a rate, unless too many of them park again.
-type campaign struct {
+// bulk re-arms events: first a canary and then the others, at a rate, unless too many of them park again.
+type bulk struct {
 	ground
 
 	opts   RearmOptions
@@ -46,7 +46,7 @@ type campaign struct {
 	pause time.Duration           // until the next poll
 }
 
-func (c *campaign) run(ctx context.Context) error {
+func (c *bulk) run(ctx context.Context) error {
 	c.result.Skipped, c.result.Classes, c.own = map[Outcome]int{}, map[string]int{}, map[int]map[string]bool{}
 	var stop func()
 	c.next, stop = iter.Pull2(func(yield func(Event, error) bool) { c.each(ctx, yield) })
@@ -63,7 +63,7 @@ func (c *campaign) run(ctx context.Context) error {
 }
 
 // count performs a dry run.
-func (c *campaign) count() error {
+func (c *bulk) count() error {
 	for {
 		batch, err := c.nextBatch(rearmBatch)
 		for _, e := range batch {
@@ -77,7 +77,7 @@ func (c *campaign) count() error {
 }
 
 // tell passes the current result to Progress.
-func (c *campaign) tell() {
+func (c *bulk) tell() {
 	if c.opts.Progress == nil {
 		return
 	}
@@ -87,7 +87,7 @@ func (c *campaign) tell() {
 }
 
 // nextBatch returns up to n events within the limit. A dry run counts them as if they were re-armed.
-func (c *campaign) nextBatch(n int) ([]Event, error) {
+func (c *bulk) nextBatch(n int) ([]Event, error) {
 	if c.opts.Limit > 0 {
 		armed := c.result.Rearmed
 		if c.opts.DryRun {
@@ -115,7 +115,7 @@ func (c *campaign) nextBatch(n int) ([]Event, error) {
 }
 
 // send re-arms a batch, slot by slot.
-func (c *campaign) send(ctx context.Context, batch []Event) (armed []Event, err error) {
+func (c *bulk) send(ctx context.Context, batch []Event) (armed []Event, err error) {
 	for len(batch) > 0 {
 		n := 1
 		for n < len(batch) && batch[n].Slot == batch[0].Slot {
@@ -148,7 +148,7 @@ func (c *campaign) send(ctx context.Context, batch []Event) (armed []Event, err 
 	return armed, nil
 }
 
-func (c *campaign) note(e Event) {
+func (c *bulk) note(e Event) {
 	c.result.Rearmed++
 	if c.own[e.Slot] == nil {
 		c.own[e.Slot] = map[string]bool{}
@@ -157,7 +157,7 @@ func (c *campaign) note(e Event) {
 }
 
 // canary re-arms the first events and waits until their fate is known, or for CanaryWait.
-func (c *campaign) canary(ctx context.Context) error {
+func (c *bulk) canary(ctx context.Context) error {
 	var first []Event
 	for c.result.Stopped == "" {
 		batch, err := c.nextBatch(c.opts.Canary - len(first))
@@ -197,12 +197,12 @@ func (c *campaign) canary(ctx context.Context) error {
 	}
 }
 
-func (c *campaign) tooMany(n int) bool {
+func (c *bulk) tooMany(n int) bool {
 	return c.opts.MaxParkedAgain >= 0 && n > c.opts.MaxParkedAgain
 }
 
 // fates polls the state of the canary and returns the number of its failures by class.
-func (c *campaign) fates(ctx context.Context, first []Event) (map[string]int, error) {
+func (c *bulk) fates(ctx context.Context, first []Event) (map[string]int, error) {
 	fate, failed := Canary{Sent: len(first)}, map[string]int{} // an event that is gone was sent and is not remembered
 	type name struct {
 		slot int
@@ -252,7 +252,7 @@ func commonest(classes map[string]int) string {
 }
 
 // others re-arms the remaining events.
-func (c *campaign) others(ctx context.Context) error {
+func (c *bulk) others(ctx context.Context) error {
 	batch, start, armed := rearmBatch, time.Now(), 0
 	if c.opts.Rate > 0 {
 		batch = max(1, min(rearmBatch, int(c.opts.Rate/turnsPerSecond)))
@@ -286,10 +286,10 @@ func (c *campaign) others(ctx context.Context) error {
 }
 
 // forgetCanary resets the failures of the canary, because check counts them again.
-func (c *campaign) forgetCanary() { c.result.ParkedAgain, c.result.Classes = 0, map[string]int{} }
+func (c *bulk) forgetCanary() { c.result.ParkedAgain, c.result.Classes = 0, map[string]int{} }
 
-// check counts the events that parked again, and stops the campaign if there are too many.
-func (c *campaign) check(ctx context.Context) error {
+// check counts the events that parked again, and stops the bulk operation if there are too many.
+func (c *bulk) check(ctx context.Context) error {
 	start := time.Now()
 	for _, n := range slices.Sorted(maps.Keys(c.own)) {
 		parked, err := c.failures(ctx, n)

@@ -112,7 +112,7 @@ func byClass(e Event) (State, time.Duration) {
 	return Parked, time.Second
 }
 
-func TestCampaign(t *testing.T) {
+func TestRearmAllHonorsLimitCanaryAndRate(t *testing.T) {
 	t.Parallel()
 	tests := []struct {
 		name string
@@ -193,7 +193,7 @@ func TestCampaign(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
 				start := time.Now()
-				c := campaign{ground: test.ground, opts: test.opts.withDefaults()}
+				c := bulk{ground: test.ground, opts: test.opts.withDefaults()}
 				if err := c.run(t.Context()); err != nil {
 					t.Fatal(err)
 				}
@@ -216,27 +216,26 @@ func TestCampaign(t *testing.T) {
 	}
 }
 
-// TestCampaignStops tests that a campaign ends with its context, after an error, and if the outbox is full, and that the result
-// states what was done.
-func TestCampaignStops(t *testing.T) {
+// TestRearmAllStopsWithItsContextAfterAnErrorOrIfTheOutboxIsFull also checks that the result states the work that was done.
+func TestRearmAllStopsWithItsContextAfterAnErrorOrIfTheOutboxIsFull(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
 		defer cancel()
 		for _, opts := range []RearmOptions{{Canary: 10}, {Rate: 10}} {
-			c := campaign{ground: newField(1000, after(time.Hour, Sent)), opts: opts.withDefaults()}
+			c := bulk{ground: newField(1000, after(time.Hour, Sent)), opts: opts.withDefaults()}
 			if err := c.run(ctx); !errors.Is(err, context.DeadlineExceeded) || c.result.Rearmed == 0 || c.result.Rearmed > 30 {
 				t.Errorf("%+v: %v", c.result, err)
 			}
 		}
 		f := newField(1000, after(0, Sent))
 		f.room = 600
-		c := campaign{ground: f}
+		c := bulk{ground: f}
 		if err := c.run(t.Context()); err != nil || c.result.Stopped != StoppedFull || c.result.Rearmed != 600 || c.result.Skipped[Full] == 0 {
 			t.Errorf("%+v: %v", c.result, err)
 		}
 		f.fail = errors.New("down")
-		c = campaign{ground: f}
+		c = bulk{ground: f}
 		if err := c.run(t.Context()); !errors.Is(err, f.fail) || c.result.Rearmed != 0 {
 			t.Errorf("%+v: %v", c.result, err)
 		}
@@ -244,7 +243,7 @@ func TestCampaignStops(t *testing.T) {
 		for i := range f.events {
 			f.events[i].bare = i%2 == 0
 		}
-		c = campaign{ground: f, opts: RearmOptions{Canary: 4}.withDefaults()}
+		c = bulk{ground: f, opts: RearmOptions{Canary: 4}.withDefaults()}
 		if err := c.run(t.Context()); err != nil || c.result.Skipped[NoBody] != 10 || c.result.Rearmed != 10 || c.result.Canary.Sent != 4 {
 			t.Errorf("%+v: %v", c.result, err)
 		}
@@ -307,8 +306,8 @@ func (u *unsteady) failures(ctx context.Context, slot int) ([]Event, error) {
 	return u.field.failures(ctx, slot)
 }
 
-// TestCampaignEndsWithTheFirstError tests an error in every call of a campaign.
-func TestCampaignEndsWithTheFirstError(t *testing.T) {
+// TestRearmAllReturnsTheFirstError fails each call once.
+func TestRearmAllReturnsTheFirstError(t *testing.T) {
 	t.Parallel()
 	for name, opts := range map[string]RearmOptions{
 		"a dry run": {DryRun: true}, "all": {}, "a rate": {Rate: 50}, "a canary": {Canary: 7, Rate: 50}, "a limit": {Limit: 15},
@@ -318,16 +317,16 @@ func TestCampaignEndsWithTheFirstError(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				for nth := 1; ; nth++ {
 					u := &unsteady{field: newField(30, after(100*time.Millisecond, Sent)), left: nth}
-					c := campaign{ground: u, opts: opts.withDefaults()}
+					c := bulk{ground: u, opts: opts.withDefaults()}
 					err := c.run(t.Context())
-					if u.left > 0 { // the campaign makes fewer calls
+					if u.left > 0 { // the bulk operation makes fewer calls
 						if err != nil || nth < 16 {
 							t.Errorf("%d calls, %v", nth, err)
 						}
 						return
 					}
 					if !errors.Is(err, errUnsteady) || u.left < 0 {
-						t.Errorf("call %d of a campaign failed, %d followed: %v", nth, -u.left, err)
+						t.Errorf("call %d of a bulk operation failed, %d followed: %v", nth, -u.left, err)
 					}
 				}
 			})
@@ -335,8 +334,8 @@ func TestCampaignEndsWithTheFirstError(t *testing.T) {
 	}
 }
 
-// TestCampaignTellsHowFarItIs tests that every step reports progress, and that earlier reports do not change.
-func TestCampaignTellsHowFarItIs(t *testing.T) {
+// TestRearmAllReportsProgressAfterEveryStep also checks that earlier reports do not change.
+func TestRearmAllReportsProgressAfterEveryStep(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		opts RearmOptions
@@ -358,7 +357,7 @@ func TestCampaignTellsHowFarItIs(t *testing.T) {
 					return fmt.Sprint([]int{r.Matched, r.Rearmed, r.Canary.Trying, r.Canary.Sent}, r.Classes, r.Skipped)
 				}
 				c.opts.Progress = func(r RearmResult) { told, said = append(told, r), append(said, line(r)) }
-				run := campaign{ground: newField(1200, after(100*time.Millisecond, Sent)), opts: c.opts.withDefaults()}
+				run := bulk{ground: newField(1200, after(100*time.Millisecond, Sent)), opts: c.opts.withDefaults()}
 				if err := run.run(t.Context()); err != nil {
 					t.Fatal(err)
 				}
@@ -377,9 +376,7 @@ func TestCampaignTellsHowFarItIs(t *testing.T) {
 	}
 }
 
-// TestCampaignLooksForFailuresNowAndThen tests that a campaign polls less often if there are many shards, and that a failure
-// counts once.
-func TestCampaignLooksForFailuresNowAndThen(t *testing.T) {
+func TestRearmAllPollsLessOftenForManyShardsAndCountsEachFailureOnce(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		opts  RearmOptions
@@ -394,7 +391,7 @@ func TestCampaignLooksForFailuresNowAndThen(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
 				u := &unsteady{field: newField(1000, after(0, Parked)), slow: c.slow}
-				run := campaign{ground: u, opts: c.opts.withDefaults()}
+				run := bulk{ground: u, opts: c.opts.withDefaults()}
 				if err := run.run(t.Context()); err != nil || run.result.ParkedAgain != 1000 {
 					t.Errorf("%+v: %v", run.result, err)
 				}
@@ -409,7 +406,7 @@ func TestCampaignLooksForFailuresNowAndThen(t *testing.T) {
 	}
 }
 
-func TestCommonest(t *testing.T) {
+func TestMostFrequentClassIsTheStopReason(t *testing.T) {
 	t.Parallel()
 	for want, classes := range map[string]map[string]int{"": nil, "a": {"a": 1}, "b": {"a": 1, "b": 2, "c": 2}, "c": {"a": 1, "b": 2, "c": 3, "d": 1}} {
 		if got := commonest(classes); got != want {

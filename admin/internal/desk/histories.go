@@ -1,0 +1,60 @@
+package desk
+
+import (
+	"context"
+	"time"
+
+	"github.com/luatx/luatx/admin"
+	"github.com/luatx/luatx/admin/internal/parts"
+)
+
+// Span is a part of the history that pages show: the time until now, and the length of its intervals.
+type Span struct{ Long, Step time.Duration }
+
+// The spans of pages.
+func Hour() Span  { return Span{time.Hour, 10 * time.Second} }
+func Day() Span   { return Span{24 * time.Hour, 15 * time.Minute} }
+func Month() Span { return Span{30 * 24 * time.Hour, 2 * time.Hour} }
+
+// Histories keeps the history that was read last for each span, for all who see the same one.
+type Histories struct {
+	op   *admin.Operator
+	read chan map[Span]reading // held by the caller that queries the server
+}
+
+type reading struct {
+	history admin.History
+	at      time.Time
+}
+
+// historyFreshness is for how long a history is shown. Relays write every 10 seconds.
+const historyFreshness = 10 * time.Second
+
+func newHistories(op *admin.Operator) *Histories {
+	h := &Histories{op: op, read: make(chan map[Span]reading, 1)}
+	h.read <- map[Span]reading{}
+	return h
+}
+
+// Recent returns the history of a span until now. It queries the server at most once in 10 seconds for a span.
+func (h *Histories) Recent(ctx context.Context, s Span) (admin.History, error) {
+	var known map[Span]reading
+	select {
+	case known = <-h.read:
+	case <-ctx.Done():
+		return admin.History{}, context.Cause(ctx)
+	}
+	defer func() { h.read <- known }()
+	if last, ok := known[s]; ok && time.Since(last.at) < historyFreshness {
+		return last.history, nil
+	}
+	now, err := parts.Of(h.op).History.Now(ctx)
+	if err != nil {
+		return admin.History{}, err
+	}
+	found, err := h.op.History(ctx, admin.HistoryRange{Since: now.Add(-s.Long), Step: s.Step})
+	if err == nil {
+		known[s] = reading{found, time.Now()}
+	}
+	return found, err
+}

@@ -1,0 +1,276 @@
+package inbox_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/luatx/luatx"
+	"github.com/luatx/luatx/inbox"
+	"github.com/luatx/luatx/internal/group"
+	"github.com/luatx/luatx/internal/link"
+	"github.com/luatx/luatx/internal/slot"
+	"github.com/luatx/luatx/internal/test/redistest"
+	"github.com/luatx/luatx/internal/test/rig"
+	"github.com/luatx/luatx/message"
+)
+
+// at returns the position of a message in partition 0 of orders.
+func at(offset int, tenure *message.Tenure, change ...func(*message.Position)) message.Position {
+	p := message.Position{Source: "orders", Partition: "0", Offset: fmt.Sprintf("%020d", offset), Tenure: tenure}
+	for _, f := range change {
+		f(&p)
+	}
+	return p
+}
+
+// ordered returns an order of aggregate a with a position.
+func ordered(p message.Position) *message.Message {
+	return message.New([]byte(`{"n":1}`), rig.Order("order-"+strings.TrimLeft(p.Offset, "0")), message.NewAckingFrom(message.AckingConfig{Position: p}))
+}
+
+// counting is a router whose handler increments a counter, and fails afterwards with the error that fail holds.
+type counting struct {
+	t      testing.TB
+	client redis.UniversalClient
+	tr     *luatx.Transactor
+	router *message.Router
+	key    string
+	fail   error
+	runs   int
+}
+
+func newCounting(t testing.TB, client redis.UniversalClient, cfg inbox.PositionConfig, inside ...message.Middleware) *counting {
+	t.Helper()
+	c := &counting{t: t, client: client, tr: rig.NewTransactor(t, client)}
+	c.key = rig.Key(t, c.tr, "a", "n")
+	mw := append([]message.Middleware{luatx.Middleware(c.tr), inbox.Position(cfg)}, inside...)
+	c.router = router(t, "bill", func(ctx context.Context) error {
+		c.runs++
+		return errors.Join(luatx.Queued(luatx.CmdableFromContext(ctx, client).Incr(ctx, c.key)), c.fail)
+	}, mw...)
+	return c
+}
+
+// process handles a message and returns its error.
+func (c *counting) process(msg *message.Message) error {
+	c.t.Helper()
+	_, err := c.router.Process(redistest.Soon(c.t), msg)
+	return err
+}
+
+// applied fails the test unless the counter has a value.
+func (c *counting) applied(want int) {
+	c.t.Helper()
+	got, err := c.client.Get(c.t.Context(), c.key).Int()
+	if err != nil && !errors.Is(err, redis.Nil) || got != want {
+		c.t.Errorf("applied %d times, want %d; %v", got, want, err)
+	}
+}
+
+// home returns the slot of aggregate a.
+func (c *counting) home() int {
+	tag, err := c.tr.Keyspace().Tag("a")
+	redistest.Must(c.t, err)
+	return slot.OfTag(tag)
+}
+
+func TestMessageAtOrBelowThePositionIsADuplicate(t *testing.T) {
+	t.Parallel()
+	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
+		c, tenure := newCounting(t, client, inbox.PositionConfig{}), &message.Tenure{}
+		for _, offset := range []int{1, 2, 2, 1, 7, 6, 7} {
+			msg := ordered(at(offset, tenure))
+			if err := c.process(msg); err != nil {
+				t.Errorf("offset %d: %v", offset, err)
+			}
+			wantSettled(t, msg, true)
+		}
+		c.applied(3)
+		shard := link.Of(c.tr).Scripts.Shard(c.home())
+		if n := client.HLen(t.Context(), shard.Key("inbox:a")).Val(); n != 1 {
+			t.Errorf("the inbox has %d fields, want the one of the identity", n)
+		}
+		found, err := link.Of(c.tr).Scripts.PositionIn(t.Context(), []int{c.home()}, c.tr.Config().Namespace+"/bill\x00orders\x000")
+		if p := found[c.home()]; err != nil || p.Offset != fmt.Sprintf("%020d", 7) || p.Generation != 1 || p.Broken || p.Malformed {
+			t.Errorf("position %+v, %v", p, err)
+		}
+	})
+}
+
+func TestPositionRejectsWhatBreaksTheOrder(t *testing.T) {
+	t.Parallel()
+	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
+		c, old := newCounting(t, client, inbox.PositionConfig{}), &message.Tenure{}
+		redistest.Must(t, c.process(ordered(at(1, old))))
+		redistest.Must(t, c.process(ordered(at(2, &message.Tenure{})))) // a newer owner
+
+		stale := ordered(at(3, old))
+		if err := c.process(stale); !errors.Is(err, luatx.ErrFenced) {
+			t.Errorf("the former owner commits: %v", err)
+		}
+		if !rig.Settled(stale) || stale.Err() != nil {
+			t.Errorf("the message of the former owner was not released: %v", stale.Err())
+		}
+		if err := c.process(ordered(at(2, old))); err != nil {
+			t.Errorf("the former owner's duplicate: %v", err)
+		}
+
+		owner := &message.Tenure{}
+		after := func(offset int) func(*message.Position) {
+			return func(p *message.Position) { p.After = fmt.Sprintf("%020d", offset) }
+		}
+		var early *luatx.EarlyError
+		if err := c.process(ordered(at(5, owner, after(4)))); !errors.As(err, &early) || early.Committed != fmt.Sprintf("%020d", 2) || message.IsPermanent(err) {
+			t.Errorf("a message before the one in front of it: %v", err)
+		}
+		redistest.Must(t, c.process(ordered(at(5, owner, after(2)))))
+
+		var epoch *luatx.EpochError
+		anew := func(p *message.Position) { p.Epoch = "2" }
+		if err := c.process(ordered(at(6, owner, anew))); !errors.As(err, &epoch) || epoch.Found != "2" || message.IsPermanent(err) {
+			t.Errorf("another epoch: %v", err)
+		}
+		c.applied(3)
+	})
+}
+
+func TestSharedTenuresDoNotFenceEachOther(t *testing.T) {
+	t.Parallel()
+	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
+		c := newCounting(t, client, inbox.PositionConfig{})
+		one, other := &message.Tenure{Shared: true}, &message.Tenure{Shared: true}
+		for offset := range 6 {
+			redistest.Must(t, c.process(ordered(at(offset, []*message.Tenure{one, other}[offset%2]))))
+		}
+		c.applied(6)
+	})
+}
+
+func TestMessageWithoutAPositionIsAWiringError(t *testing.T) {
+	t.Parallel()
+	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
+		c := newCounting(t, client, inbox.PositionConfig{})
+		var unsafe *message.WiringError
+		if err := c.process(order("1")); !errors.As(err, &unsafe) {
+			t.Errorf("got %v", err)
+		}
+		invalid := []func(*message.Position){
+			func(p *message.Position) { p.Tenure = nil }, func(p *message.Position) { p.Source = "" },
+			func(p *message.Position) { p.Offset = "12a" }, func(p *message.Position) { p.After = "1" },
+			func(p *message.Position) { p.Partition = "a\x00b" }, func(p *message.Position) { p.After = p.Offset },
+		}
+		for i, change := range invalid {
+			if err := c.process(ordered(at(1, &message.Tenure{}, change))); err == nil || !message.IsPermanent(err) {
+				t.Errorf("invalid position %d: %v", i, err)
+			}
+		}
+		if c.runs > 0 {
+			t.Errorf("the handler ran %d times", c.runs)
+		}
+	})
+}
+
+func TestMessageThatFailsForGoodIsParkedWithItsPosition(t *testing.T) {
+	t.Parallel()
+	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
+		for name, test := range map[string]struct {
+			cfg      inbox.PositionConfig
+			fail     error
+			failures int // before it is parked
+		}{
+			"after a permanent error":      {fail: message.Permanent(errHandler)},
+			"after its attempts":           {cfg: inbox.PositionConfig{MaxAttempts: 3}, fail: errHandler, failures: 2},
+			"into a stream that was named": {cfg: inbox.PositionConfig{DeadLetter: "graveyard"}, fail: message.Permanent(errHandler)},
+		} {
+			c, tenure := newCounting(t, client, test.cfg), &message.Tenure{}
+			c.fail = test.fail
+			for n := range test.failures {
+				msg := ordered(at(4, tenure))
+				if err := c.process(msg); !errors.Is(err, errHandler) {
+					t.Fatalf("%s: failure %d: %v", name, n, err)
+				}
+				wantSettled(t, msg, false)
+			}
+			parked := ordered(at(4, tenure))
+			if err := c.process(parked); err != nil {
+				t.Fatalf("%s: %v", name, err)
+			}
+			wantSettled(t, parked, true)
+			c.applied(0)
+
+			key := c.tr.Keyspace().TagKey(slot.Text(c.home()), "orders", "dead")
+			if test.cfg.DeadLetter != "" {
+				key = c.tr.Keyspace().TagKey(slot.Text(c.home()), test.cfg.DeadLetter)
+			}
+			letters, err := client.XRange(t.Context(), key, "-", "+").Result()
+			if err != nil || len(letters) != 1 {
+				t.Fatalf("%s: dead letters %v, %v", name, letters, err)
+			}
+			values := letters[0].Values
+			if values["data"] != `{"n":1}` || values["ce_id"] != "order-4" || values["ce_deadletterreason"] != errHandler.Error() {
+				t.Errorf("%s: the dead letter has %v", name, values)
+			}
+			redistest.Must(t, client.Del(t.Context(), key).Err())
+
+			c.fail = nil
+			redistest.Must(t, c.process(ordered(at(4, &message.Tenure{}))))
+			c.applied(0)
+			redistest.Must(t, c.process(ordered(at(5, &message.Tenure{}))))
+			c.applied(1)
+		}
+	})
+}
+
+func TestParkedEntryOfAStreamIsADeadLetterOfTheStream(t *testing.T) {
+	t.Parallel()
+	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
+		c := newCounting(t, client, inbox.PositionConfig{})
+		c.fail = message.Permanent(errHandler)
+		in := rig.Key(t, c.tr, "a", "orders")
+		msg := deliver(t, client, in, "1")
+		source, _ := msg.InputSource()
+		msg.WithValue(group.EntryKey{}, group.Entry(fields{"id", "1"}))
+		msg.SetAcking(message.NewAckingFrom(message.AckingConfig{Source: source, Position: at(1, &message.Tenure{})}))
+		if err := c.process(msg); err != nil {
+			t.Fatal(err)
+		}
+		pending, err := client.XPending(t.Context(), in, "g").Result()
+		if err != nil || pending.Count != 0 {
+			t.Errorf("%+v pending, %v", pending, err)
+		}
+		dead, err := group.ReadDead(t.Context(), client, group.DeadLetterKey(in), "-", "+", 10)
+		if err != nil || len(dead) != 1 || dead[0].Foreign || dead[0].Stream != in || dead[0].Entry != source.Entry ||
+			dead[0].Reason != errHandler.Error() || fmt.Sprint(dead[0].Fields) != "[id 1]" {
+			t.Errorf("dead letters %+v, %v", dead, err)
+		}
+	})
+}
+
+// fields are those of an entry that was delivered once.
+type fields []string
+
+func (f fields) Fields() []string  { return f }
+func (f fields) Deliveries() int64 { return 1 }
+
+func TestPrecheckAndFailedHandlerUseThePosition(t *testing.T) {
+	t.Parallel()
+	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
+		c := newCounting(t, client, inbox.PositionConfig{}, inbox.Precheck())
+		redistest.Must(t, c.process(ordered(at(1, &message.Tenure{}))))
+		redistest.Must(t, c.process(ordered(at(1, &message.Tenure{}))))
+		if c.runs != 1 {
+			t.Errorf("the handler ran %d times, want once", c.runs)
+		}
+		plain := newCounting(t, client, inbox.PositionConfig{})
+		redistest.Must(t, plain.process(ordered(at(1, &message.Tenure{}))))
+		plain.fail = errHandler
+		if err := plain.process(ordered(at(1, &message.Tenure{}))); err != nil {
+			t.Errorf("a handler that fails because its message was applied: %v", err)
+		}
+	})
+}

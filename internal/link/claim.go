@@ -1,0 +1,43 @@
+package link
+
+import (
+	"context"
+
+	"github.com/luatx/luatx/internal/commit"
+	"github.com/luatx/luatx/message"
+)
+
+// Claim is the position that a transaction moves with its commit instead of marking its id.
+type Claim struct {
+	// Position is what the commit checks and moves.
+	Position commit.Position
+	// At is the position of the message.
+	At message.Position
+	// Failed reports whether to park the message after a failure, and returns the key of the dead-letter stream and the fields and
+	// values of its dead letter.
+	Failed func(ctx context.Context, cause error) (key string, letter []any, ok bool)
+	// Committed is called after the position was moved, and Fenced after a newer owner was found.
+	Committed, Fenced func()
+}
+
+// Recording gives the inbox access to the inside of a luatx.Tx, which embeds it under an unexported name.
+type Recording struct {
+	inside *Inside
+	claim  *Claim
+}
+
+// NewRecording returns a Recording of a transaction without a claim.
+func NewRecording(inside *Inside) Recording { return Recording{inside: inside} }
+
+func (r *Recording) recording() *Recording { return r }
+
+type recorded interface{ recording() *Recording }
+
+// InsideOf returns the inside of the Transactor of a transaction.
+func InsideOf(tx recorded) *Inside { return tx.recording().inside }
+
+// SetClaim makes the commit of a transaction move a position.
+func SetClaim(tx recorded, claim *Claim) { tx.recording().claim = claim }
+
+// ClaimOf returns the claim of a transaction, or nil if there is none.
+func ClaimOf(tx recorded) *Claim { return tx.recording().claim }

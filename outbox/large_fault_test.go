@@ -1,0 +1,98 @@
+package outbox_test
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/luatx/luatx"
+	"github.com/luatx/luatx/internal/test/assert"
+	"github.com/luatx/luatx/internal/test/redistest"
+	"github.com/luatx/luatx/internal/test/respproxy"
+	"github.com/luatx/luatx/outbox"
+)
+
+// refersToBody matches a script that refers to a large body. A SET of the same pipeline has stored the body.
+func refersToBody(cmd []string) bool {
+	return strings.EqualFold(cmd[0], "EVALSHA") && slices.ContainsFunc(cmd, func(arg string) bool { return strings.HasPrefix(arg, "+~") })
+}
+
+func storesBody(cmd []string) bool {
+	return strings.EqualFold(cmd[0], "SET") && strings.Contains(cmd[1], ":body:")
+}
+
+// TestLargeBodyIsNeverLostAndNeverStaysWithoutAnExpiry breaks the connection between the SET of a body and its script, and around
+// both. The caller tries again, or is gone.
+func TestLargeBodyIsNeverLostAndNeverStaysWithoutAnExpiry(t *testing.T) {
+	t.Parallel()
+	proxy := redistest.Proxy(t, redistest.Shared(t).Addr())
+	y := newYard(t, redistest.Shared(t).Client(t))
+	y.tr = newTransactor(t, redistest.Client(t, proxy.Addr()), onePartition, func(c *luatx.Config) { c.Namespace = y.tr.Config().Namespace })
+	redistest.Must(t, y.emitLarge("first")) // loads the script
+
+	faults := []struct {
+		match  respproxy.Matcher
+		action respproxy.Action
+		gone   bool // the caller, when the fault has happened
+	}{
+		{refersToBody, respproxy.CutRequest(), false},
+		{refersToBody, respproxy.CutRequest(), true},
+		{refersToBody, respproxy.SplitRequest(), false},
+		{refersToBody, respproxy.SplitRequest(), true},
+		{refersToBody, respproxy.CutReply(), false},
+		{refersToBody, respproxy.Duplicate(), false},
+		{storesBody, respproxy.CutRequest(), false},
+		{storesBody, respproxy.SplitRequest(), false},
+		{storesBody, respproxy.CutReply(), false},
+		{storesBody, respproxy.Duplicate(), false},
+	}
+	want := map[string]bool{"first": true}
+	abandoned := 0
+	for i := range 20 * len(faults) {
+		fault, id := faults[i%len(faults)], fmt.Sprint("e", i)
+		ctx, leave := context.WithCancel(redistest.Soon(t))
+		happened := false
+		remove := proxy.On(func(cmd []string) respproxy.Action {
+			if happened && !fault.gone || !fault.match(cmd) {
+				return respproxy.Pass()
+			}
+			if happened = true; fault.gone {
+				leave()
+			}
+			return fault.action
+		})
+		_, err := y.tr.Transact(ctx, "a", func(tx *luatx.Tx) error { return tx.Emit(luatx.Event{ID: id, Body: large(id)}) })
+		remove()
+		leave()
+		if (err != nil) != fault.gone {
+			t.Fatalf("%s, whose caller is gone: %t: %v", id, fault.gone, err)
+		}
+		if fault.gone {
+			abandoned++
+		} else {
+			want[id] = true
+		}
+	}
+	if kept, expiring := y.largeBodies(); kept != len(want) || expiring != abandoned {
+		t.Errorf("%d large bodies and %d that expire, want %d and %d", kept, expiring, len(want), abandoned)
+	}
+	batch, err := y.store.Claim(redistest.Soon(t), y.slot, outbox.Work{Limit: 2 * len(want)})
+	redistest.Must(t, err)
+	for _, e := range batch.Events {
+		whole, err := outbox.Decode(large(e.ID))
+		redistest.Must(t, err)
+		if !want[e.ID] || e.Err != nil || !bytes.Equal(e.Message.Data, whole.Data) {
+			t.Errorf("%s was claimed with %d bytes, %v", e.ID, len(e.Message.Data), e.Err)
+		}
+	}
+	assert.Equal(t, len(batch.Events), len(want), "claimed events")
+	_, err = y.store.Sent(redistest.Soon(t), y.slot, outbox.Work{}, slices.Collect(maps.Keys(want))...)
+	redistest.Must(t, err)
+	if kept, expiring := y.largeBodies(); kept != 0 || expiring != abandoned {
+		t.Errorf("%d large bodies and %d that expire, want none and %d", kept, expiring, abandoned)
+	}
+}
