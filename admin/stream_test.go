@@ -162,7 +162,7 @@ func TestOperatorActsAlikeOnOutboxOfEitherMode(t *testing.T) {
 				if c := counts(); c.Pending != 2 || c.Parked != 0 {
 					t.Errorf("%+v", c)
 				}
-				if _, err := m.backlog.Discard(redistest.Soon(t), m.slot, "", ids[0]); err == nil || !strings.Contains(err.Error(), "without a reason") {
+				if _, err := m.backlog.Discard(redistest.Soon(t), m.slot, "", ids[0]); err == nil || !strings.Contains(err.Error(), "the reason is empty") {
 					t.Error(err)
 				}
 				_, published := m.publish(t, false)

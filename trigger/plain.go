@@ -174,7 +174,7 @@ func (p *plain) DeadLetter(ctx context.Context, d *Delivery, reason string) erro
 // Close closes the client.
 func (p *plain) Close() error { return p.end() }
 
-// writeDeadLetter writes a dead letter in the form of internal/lua/deadletter.lua.
+// writeDeadLetter writes a dead letter in the format of internal/lua/deadletter.lua.
 func (l *link) writeDeadLetter(ctx context.Context, d *Delivery, reason string, fields map[string]string) error {
 	at := d.Time.UnixMilli()
 	values := []any{

@@ -123,7 +123,7 @@ var (
 // addresses are within the console.
 const elements = " !doctype html head meta title link script noscript body a header div svg path rect polyline span form input button nav ul li main p " +
 	"footer dialog h1 h2 h3 dl dt dd kbd label section strong small figure figcaption table caption thead tbody tr th td time progress datalist option " +
-	"pre br code details summary "
+	"pre br code details summary textarea "
 
 // foreign returns the first part of a page that is not the console's own: an unknown element, attribute or address, or text
 // in place of code.

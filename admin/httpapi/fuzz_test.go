@@ -152,7 +152,7 @@ func (d dice) value(name string, of schema) string {
 	case "object":
 		return d.object(of)
 	}
-	text, _ := json.Marshal(d.known(name, oneOf(d, strconv.Itoa(d.IntN(9)), "http_422", "sold", "bank", "a", d.noise()))) // a text always can
+	text, _ := json.Marshal(d.known(name, oneOf(d, strconv.Itoa(d.IntN(9)), "http_422", "sold", "bank", "a", d.noise()))) // a string cannot fail
 	return string(text)
 }
 

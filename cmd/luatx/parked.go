@@ -238,7 +238,7 @@ func (s *session) parkedImport(ctx context.Context, name string) error {
 	return s.importFile(name, s.previewImport, func(in io.Reader) (outbox.ImportResult, error) { return s.operator.Outbox().Import(ctx, in) })
 }
 
-// importFile reads lines from the file of a name, or from the standard input, for a preview or an import.
+// importFile reads lines from the named file or from the standard input, for a preview or an import.
 func (s *session) importFile(name string, preview func(io.Reader) error, read func(io.Reader) (outbox.ImportResult, error)) error {
 	in, size := s.std.in, int64(0)
 	if name != "-" {
@@ -266,7 +266,7 @@ func (s *session) importFile(name string, preview func(io.Reader) error, read fu
 	return err
 }
 
-// previewImport counts the lines of an export.
+// previewImport counts the lines that export wrote.
 func (s *session) previewImport(in io.Reader) error {
 	decoder, n := json.NewDecoder(in), 0
 	for {
