@@ -41,7 +41,7 @@ func (s *Store) Blocked(ctx context.Context, f Filter) iter.Seq2[Event, error] {
 				heap.Pop(&open)
 				continue
 			default:
-				if enough := !link.Spend(&f, b.of.Limit, false); enough && b.read { // without a page of each shard, no event is the first
+				if b.read && link.Enough(&f) { // without a page of each shard, no event is known to be the first
 					yield(Event{}, &link.Pause{Slot: b.slot, Place: b.of.After})
 					return
 				}
@@ -104,6 +104,7 @@ func (b *blockade) fill(ctx context.Context, s *Store, f Filter) error {
 		return err
 	}
 	b.read = true
+	link.Spend(&f, page.looked(b.of.Limit), false)
 	for _, row := range page.rows {
 		e, err := event(b.slot, row)
 		if f.Matches(e, page.now) {

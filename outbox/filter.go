@@ -182,7 +182,7 @@ func (s *Store) matchShard(ctx context.Context, n int, f Filter, of shard.Listin
 		}
 	}
 	for {
-		if !link.Spend(&f, of.Limit, of.Bodies) {
+		if link.Enough(&f) {
 			yield(Event{}, &link.Pause{Slot: n, Place: of.After})
 			return false
 		}
@@ -191,6 +191,7 @@ func (s *Store) matchShard(ctx context.Context, n int, f Filter, of shard.Listin
 			yield(Event{}, err)
 			return false
 		}
+		link.Spend(&f, page.looked(of.Limit), of.Bodies)
 		var ids []string
 		for _, row := range page.rows {
 			e, err := event(n, row)

@@ -144,6 +144,14 @@ type page struct {
 	more bool
 }
 
+// looked is about how many members of the index a page of at most limit has read. Some may be in another state.
+func (p page) looked(limit int) int {
+	if p.more {
+		return limit
+	}
+	return len(p.rows)
+}
+
 func (s *Store) list(ctx context.Context, n int, of shard.Listing) (p page, err error) {
 	ctx, cancel := s.bounded(ctx)
 	defer cancel()

@@ -19,7 +19,13 @@ import (
 	"github.com/luatx/luatx/internal/test/redistest"
 )
 
-func TestMain(m *testing.M) { redistest.Main(m) }
+func TestMain(m *testing.M) {
+	if addrs := os.Getenv(relayAddrs); addrs != "" {
+		runRelay(strings.Split(addrs, ","))
+		return
+	}
+	redistest.Main(m)
+}
 
 // chromium returns the path of the browser. Without one, it skips the test, or fails it if LUATX_VERIFY requires all tests.
 func chromium(t testing.TB) string {

@@ -9,7 +9,7 @@ import (
 	"github.com/luatx/luatx/internal/test/redistest"
 )
 
-const sentence = "Re-arm 1,429 events of class timeout; 20 first; at most 500 a second; stop when more than 10 park again"
+const sentence = "Re-arm 1,429 events of class timeout; 10 first; at most 500 a second; stop when more than 10 park again"
 
 // watch watches an operation to its end: it is never loaded again, and its numbers move all the same.
 func (b *tab) watch(s *service, name string, events int) {
@@ -21,7 +21,7 @@ func (b *tab) watch(s *service, name string, events int) {
 	if b.text(`window.stayed`) != "true" {
 		b.t.Error("the page was loaded again")
 	}
-	if canary := b.text(`document.querySelector("#figures").innerText`); !strings.Contains(canary, "20 of 20") {
+	if canary := b.text(`document.querySelector("#figures").innerText`); !strings.Contains(canary, "10 of 10") {
 		b.t.Errorf("the canary's fate is not shown:\n%s", canary)
 	}
 	redistest.Eventually(b.t, "the events to be published", func() bool { return s.published(name) == events })
@@ -42,7 +42,7 @@ func TestClassIsFoundPreviewedAndRearmedByMouse(t *testing.T) {
 	if said := b.text(`document.querySelector("button[data-confirm]").textContent`); said != sentence {
 		t.Fatalf("the button says %q", said)
 	}
-	if page := b.text(`document.querySelector("main").innerText`); !strings.Contains(page, "ledger") || !strings.Contains(page, "--class timeout --canary 20") {
+	if page := b.text(`document.querySelector("main").innerText`); !strings.Contains(page, "ledger") || !strings.Contains(page, "--class timeout --canary 10") {
 		t.Errorf("the preview says:\n%s", page)
 	}
 	if n := s.published("timeout"); n != 0 {
@@ -93,7 +93,7 @@ func TestClassIsRearmedByKeyboardUntilCanaryParksAgain(t *testing.T) {
 	b.press(kb.Enter)
 	b.at("/operations/")
 	b.until("the canary to stop it", `document.querySelector("#state").innerText.includes("the canary parked again")`)
-	if state := b.text(`document.querySelector("#state").innerText`); !strings.Contains(state, "tls") || !strings.Contains(state, "20 were re-armed") {
+	if state := b.text(`document.querySelector("#state").innerText`); !strings.Contains(state, "tls") || !strings.Contains(state, "10 were re-armed") {
 		t.Errorf("it says:\n%s", state)
 	}
 	if n := s.published("tls"); n != 0 {

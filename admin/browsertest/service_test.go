@@ -57,7 +57,7 @@ type service struct {
 func newService(t testing.TB, oneOf int) *service {
 	t.Helper()
 	client := redistest.Single(t, redistest.Own()).Client(t)
-	tr, err := luatx.New(client, luatx.Config{Namespace: "shop", Keyspace: luatx.Partitions(16).WithPrefix("order")})
+	tr, err := shop(client)
 	redistest.Must(t, err)
 	s := &service{tr: tr, store: outbox.NewStore(tr), broken: map[string]class{}, sent: map[string]int{}}
 	for _, c := range classes {

@@ -62,8 +62,8 @@ func TestConsoleRearmsOnlyWhatItsPreviewShowed(t *testing.T) {
 		}
 		_, page := s.get(t, "preview-rearm?class=http_422")
 		form := formOf(page, `action="./rearm"`)
-		sentence := "Re-arm 30 events of class http_422; 20 first; at most 500 a second; stop when more than 10 park again"
-		if form.Get("confirm") != sentence || form.Get("canary") != "20" || !strings.Contains(page, ">"+sentence+"</button>") {
+		sentence := "Re-arm 30 events of class http_422; 10 first; at most 500 a second; stop when more than 10 park again"
+		if form.Get("confirm") != sentence || form.Get("canary") != "10" || !strings.Contains(page, ">"+sentence+"</button>") {
 			t.Fatalf("the preview asks for %q with %v", form.Get("confirm"), form)
 		}
 

@@ -51,8 +51,8 @@ func TestConsolePutsBackAndDiscardsOnlyTheDeadLettersOfItsPreview(t *testing.T) 
 
 		_, page := s.get(t, "preview-retry-dead?text=bank&"+at)
 		form := formOf(page, `action="./retry-dead"`)
-		sentence := "Put back 60 dead letters of " + key + ", whose error says “bank”; 20 first"
-		if form.Get("confirm") != sentence || form.Get("canary") != "20" {
+		sentence := "Put back 60 dead letters of " + key + ", whose error says “bank”; 10 first"
+		if form.Get("confirm") != sentence || form.Get("canary") != "10" {
 			t.Fatalf("the preview asks for %q with %v", form.Get("confirm"), form)
 		}
 		for name, change := range map[string]func(url.Values){

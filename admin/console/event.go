@@ -10,6 +10,7 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"github.com/luatx/luatx/admin"
 	"github.com/luatx/luatx/admin/internal/guard"
 	"github.com/luatx/luatx/internal/acts"
 	"github.com/luatx/luatx/internal/pretty"
@@ -31,7 +32,7 @@ type eventPage struct {
 	Erased, NoBody, Shown                bool
 	Data, DataNote, ShowLink, HideLink   string
 	CLI, Curl                            string
-	Holder                               string // the relay that holds the lease, if known
+	Holder                               *admin.Process // the relay that holds the lease; nil: it is not known
 }
 
 // foundPage lists the events of an id.
@@ -80,11 +81,13 @@ func (u *ui) event(c *guard.Call) error {
 		return late
 	}
 	page := u.newEventPage(c, e, err, now.Stats.At)
-	holder, _, err := c.Op.Holder(c.R.Context(), e)
+	holder, known, err := c.Op.Holder(c.R.Context(), e)
 	if err != nil {
 		return err
 	}
-	page.Holder = holder.ID
+	if known {
+		page.Holder = &holder
+	}
 	return u.show(c, "event", "Event "+id, page)
 }
 

@@ -83,7 +83,7 @@ type plan struct {
 
 // Defaults of a re-arm: cautious, but fast enough for thousands of events.
 const (
-	usualCanary = 20
+	usualCanary = 10
 	usualRate   = 500
 	usualAgain  = 10
 	usualWait   = 30 * time.Second

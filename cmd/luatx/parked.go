@@ -13,6 +13,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/luatx/luatx/admin"
 	"github.com/luatx/luatx/internal/acts"
 	"github.com/luatx/luatx/internal/pretty"
 	"github.com/luatx/luatx/internal/slot"
@@ -140,7 +141,7 @@ func (s *session) parkedShow(ctx context.Context, ids []string, slots []int, bod
 			if err != nil {
 				return err
 			}
-			s.showEvent(e, body, holder.ID)
+			s.showEvent(e, body, holder)
 		}
 		if !found {
 			missing = append(missing, fmt.Errorf("no shard has the event %q", id))
@@ -149,8 +150,8 @@ func (s *session) parkedShow(ctx context.Context, ids []string, slots []int, bod
 	return errors.Join(missing...)
 }
 
-func (s *session) showEvent(e outbox.Event, body bool, holder string) {
-	row := eventRow{Event: acts.NewEvent(e), History: acts.NewHistory(e), Holder: holder}
+func (s *session) showEvent(e outbox.Event, body bool, holder admin.Process) {
+	row := eventRow{Event: acts.NewEvent(e), History: acts.NewHistory(e), Holder: holder.ID}
 	if body && len(e.Body) > 0 {
 		raw := json.RawMessage(e.Body)
 		if !json.Valid(raw) {
@@ -162,6 +163,10 @@ func (s *session) showEvent(e outbox.Event, body bool, holder string) {
 		s.out.row(row, "")
 		return
 	}
+	heldBy := holder.ID
+	if holder.Dead {
+		heldBy += ", which is dead"
+	}
 	s.out.section("")
 	at := map[outbox.State]string{outbox.Pending: "next attempt", outbox.Leased: "lease ends", outbox.Sent: "sent", outbox.Parked: "parked"}[e.State]
 	for _, line := range [][2]string{
@@ -169,7 +174,7 @@ func (s *session) showEvent(e outbox.Event, body bool, holder string) {
 		{"slot", fmt.Sprint(e.Slot)},
 		{"state", string(acts.StateOf(e))},
 		{cmp.Or(at, "time"), when(row.At)},
-		{"held by", holder},
+		{"held by", heldBy},
 		{"attempts", fmt.Sprint(e.Attempts)},
 		{"destination", row.Destination},
 		{"type", row.Type},

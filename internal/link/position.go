@@ -72,18 +72,23 @@ func (p *Pause) Error() string {
 // with bodies.
 func Bound(filter positioned, n int) { filter.position().budget = &n }
 
-// Spend notes that the list of an *outbox.Filter reads n events. It returns false if the list has read enough before.
-func Spend(filter positioned, n int, bodies bool) bool {
+// Enough reports whether the list of an *outbox.Filter has read as many events as it may.
+func Enough(filter positioned) bool {
+	left := filter.position().budget
+	return left != nil && *left <= 0
+}
+
+// callCost is the cost of a script beside that of its events.
+const callCost = 20
+
+// Spend notes that a script has read n events for the list of an *outbox.Filter.
+func Spend(filter positioned, n int, bodies bool) {
 	left := filter.position().budget
 	if left == nil {
-		return true
-	}
-	if *left <= 0 {
-		return false
+		return
 	}
 	if bodies {
 		n *= 4
 	}
-	*left -= n
-	return true
+	*left -= n + callCost
 }

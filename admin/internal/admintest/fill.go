@@ -47,7 +47,7 @@ func Fill(t testing.TB, tr *luatx.Transactor, l Load) {
 		}
 	}
 	put(l.Sent, "sent", "bank", time.Time{}, shard.Settlement{What: "sent"})
-	put(l.Retrying, "retrying", "bank", time.Time{}, shard.Settlement{What: "failed", Class: failures[0].class, Error: failures[0].text})
+	put(l.Retrying, "retrying", "bank", time.Time{}, shard.Settlement{What: "failed", Number: 0.99, Class: failures[0].class, Error: failures[0].text})
 	put(l.Scheduled, "scheduled", "bank", hour, shard.Settlement{})
 	put(l.Due, "due", "bank", time.Time{}, shard.Settlement{})
 	for i, f := range failures {
