@@ -84,7 +84,9 @@ func TestEngineParksThePayloadAsItWasDelivered(t *testing.T) {
 	type charge struct{ Pence int64 }
 	engine := message.NewEngine(message.EngineConfig{})
 	redistest.Must(t, engine.Router().Use(luatx.Middleware(tr), inbox.Position(inbox.PositionConfig{DeadLetter: "graveyard"})))
-	handle := func(context.Context, *message.TypedMessage[charge]) ([]*message.Message, error) { return nil, message.Permanent(errHandler) }
+	handle := func(context.Context, *message.TypedMessage[charge]) ([]*message.Message, error) {
+		return nil, message.Permanent(errHandler)
+	}
 	redistest.Must(t, engine.AddHandler("charge", nil, message.NewHandler(handle)))
 	const payload = `{"Pence": 250, "Unknown": [1]}`
 	attrs := rig.Order("1")

@@ -345,7 +345,7 @@ func TestStackInWrongOrderFailsBeforeTheHandler(t *testing.T) {
 		"scripted inside pipeline":    {[]message.Middleware{multi, tx}, "leave one out"},
 		"SetNX inside pipeline":       {[]message.Middleware{multi, setnx}, "put pipeline.SetNX before pipeline.Middleware"},
 		"pipeline outbox in scripted": {[]message.Middleware{tx, added}, "replace it by outbox.Middleware"},
-		"pipeline outbox alone":       {[]message.Middleware{added}, "pipeline: no pipeline in context: put pipeline.Middleware before pipeline.Outbox"},
+		"pipeline outbox alone":       {[]message.Middleware{added}, "pipeline: no pipeline in context; put pipeline.Middleware before pipeline.Outbox"},
 	} {
 		ran := false
 		handler := message.NewHandler(func(context.Context, *message.TypedMessage[any]) ([]*message.Message, error) {
