@@ -135,7 +135,7 @@ func (t *Transactor) send(ctx context.Context, batch []*Tx, tail ...redis.Cmder)
 		}
 		t.commits.Send(ctx, patience, commits, tail...)
 		tail = nil
-		open = t.judge(ctx, until, open)
+		open = t.judge(ctx, until, open, batch)
 	}
 	for _, tx := range batch {
 		if tx.err == nil {
@@ -145,11 +145,16 @@ func (t *Transactor) send(ctx context.Context, batch []*Tx, tail ...redis.Cmder)
 	}
 }
 
-// judge decides which replies are final, resolves the transactions whose outcome is unknown, and returns those to send again.
-func (t *Transactor) judge(ctx context.Context, until time.Time, batch []*Tx) []*Tx {
+// judge decides which replies of open transactions are final, resolves those whose outcome is unknown, and returns those to send
+// again. The batch has all transactions that are sent together.
+func (t *Transactor) judge(ctx context.Context, until time.Time, open, batch []*Tx) []*Tx {
 	var again, unclear []*Tx
 	var now time.Time // transactions that shared a script have the same time
-	for _, tx := range batch {
+	for _, tx := range open {
+		if tx.overtook(batch) && ctx.Err() == nil && time.Now().Before(until) {
+			again = append(again, tx)
+			continue
+		}
 		switch verdict := tx.verdict(); {
 		case verdict == answerUnknown:
 			unclear = append(unclear, tx)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/luatx/luatx/internal/commit"
@@ -57,6 +58,19 @@ func (tx *Tx) orderError(out *commit.Outcome) error {
 		return &EarlyError{After: claim.Position.After, Committed: out.Text}
 	}
 	return &EpochError{Source: claim.At.Source, Partition: claim.At.Partition, Stored: out.Text, Found: claim.At.Epoch}
+}
+
+// overtook reports whether the server had a transaction before the one in front of it, which has committed since. Requests that are
+// repeated may travel separately.
+func (tx *Tx) overtook(batch []*Tx) bool {
+	own := tx.commit.Position
+	if own == nil || tx.commit.Err != nil || tx.commit.Outcome.State != commit.Early {
+		return false
+	}
+	return slices.ContainsFunc(batch, func(other *Tx) bool {
+		p := other.commit.Position
+		return p != nil && p.Field == own.Field && p.Offset == own.After && other.commit.Err == nil && outcomes[other.commit.Outcome.State] != 0
+	})
 }
 
 // offset returns the offset of the position that the commit moves, or an empty text.

@@ -80,7 +80,7 @@ func (e *AddressError) Misplaced() bool {
 // CheckAddress returns an *AddressError unless some shard was written with the namespace and the keyspace of the Transactor. A
 // service that has not committed anything has no shard. If the address is wrong, CheckAddress asks all slots for the namespace, and
 // then looks for other namespaces by SCAN: at most a million keys of each master, for at most five seconds. A user of docs/acl.md may
-// not run SCAN and is told about its own namespace alone.
+// not run SCAN, so the error then names places of its own namespace alone.
 func (o *Operator) CheckAddress(ctx context.Context) error {
 	wrong := &AddressError{Wanted: placeOf(o.scripts.Identity())}
 	places := map[Place]bool{}

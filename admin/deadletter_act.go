@@ -63,17 +63,17 @@ type DeadLetterResult struct {
 // letters again, and of Trying ones neither was known in time.
 type DeadLetterCanary struct{ Handled, DeadAgain, Trying int }
 
-// Retry puts dead letters back at the end of the streams that they came from, those of a partition into that partition. Each
-// disappears from the dead letters in the same step, so that it is put back once, even if others act on it at the same time. Every
-// group of the stream reads what is put back, as a message of the same id if the entry has one.
+// Retry puts dead letters back at the end of the streams that they came from, those of a partition into that partition. The same
+// step removes each from the dead letters, so that concurrent calls put it back once. Every group of the stream reads the new entry.
+// A message keeps its id.
 //
-// Entries that become dead letters while Retry runs are left alone. The audit records the act retry with the reason. Beside an error
-// the result tells what was done.
+// Retry skips entries that become dead letters while it runs. The audit records the act retry with the reason. If Retry returns an
+// error, the result counts the dead letters that were put back before.
 func (d *DeadLetters) Retry(ctx context.Context, f DeadLetterFilter, reason string, opts DeadLetterOptions) (DeadLetterResult, error) {
 	return d.act(ctx, "retry", f, reason, opts)
 }
 
-// Discard deletes dead letters. The audit records the act discard with the reason. Otherwise it is like Retry.
+// Discard deletes dead letters like Retry puts them back. The audit records the act discard with the reason.
 func (d *DeadLetters) Discard(ctx context.Context, f DeadLetterFilter, reason string, opts DeadLetterOptions) (DeadLetterResult, error) {
 	opts.Canary = 0
 	return d.act(ctx, "discard", f, reason, opts)
@@ -165,12 +165,12 @@ func (a *deadAct) some(ctx context.Context, n int, done func(l DeadLetter, entry
 	if !a.opts.DryRun {
 		err = a.step(ctx, batch, done)
 	}
-	a.tell()
+	a.report()
 	return len(batch), err
 }
 
-// tell reports the result so far.
-func (a *deadAct) tell() {
+// report calls Progress with the result so far.
+func (a *deadAct) report() {
 	if a.opts.Progress == nil {
 		return
 	}

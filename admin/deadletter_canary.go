@@ -50,7 +50,7 @@ func (a *deadAct) watch(ctx context.Context, c *canary) error {
 		}
 		a.result.Canary = fate
 		a.result.Stopped = fate.DeadAgain > 0 || over && fate.Trying > 0
-		a.tell()
+		a.report()
 		if a.result.Stopped || fate.Trying == 0 {
 			return nil
 		}

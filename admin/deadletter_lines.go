@@ -108,20 +108,31 @@ func (d *DeadLetters) RecordRead(ctx context.Context, why string, letters ...Dea
 // importBytes is about how many bytes of dead letters one script adds.
 const importBytes = 1 << 20
 
-// Import adds what Export has written to the dead letters, under new ids. It leaves out each line whose dead letter is there already, so
-// that a file can be imported again. A line goes to the dead letters of the stream that it names, which must be one of these streams.
-// The audit records the act import with the reason. Beside an error, which names the line, the result tells what was done before.
-func (d *DeadLetters) Import(ctx context.Context, r io.Reader, reason string) (outbox.ImportResult, error) {
-	if err := checkReason(reason); err != nil {
-		return outbox.ImportResult{}, err
+// ImportOptions configure Import. The zero value adds the dead letters.
+type ImportOptions struct {
+	// DryRun reads all lines, counts as imported the dead letters that are missing, changes nothing, and needs no reason.
+	DryRun bool
+}
+
+// Import adds the lines of Export to the dead letters, under new ids. It skips a line if the dead letter exists, so that a file can be
+// imported again. A line goes to the dead letters of the stream that it names, which must be one of these streams. The audit records
+// the act import with the reason. An error names the line, and the result counts the lines before it.
+func (d *DeadLetters) Import(ctx context.Context, r io.Reader, reason string, opts ImportOptions) (outbox.ImportResult, error) {
+	if !opts.DryRun {
+		if err := checkReason(reason); err != nil {
+			return outbox.ImportResult{}, err
+		}
 	}
 	targets, err := d.targets(ctx)
 	if err != nil {
 		return outbox.ImportResult{}, d.failed("import", err)
 	}
 	i := deadImport{
-		DeadLetters: d, why: reason, targets: targets, known: map[string]map[digest]bool{}, steps: map[string]*deadStep{}, copied: map[string]bool{},
-		result: outbox.ImportResult{Operation: newOperation(), Skipped: map[outbox.Outcome]int{}},
+		DeadLetters: d, dryRun: opts.DryRun, why: reason, targets: targets, known: map[string]map[digest]bool{}, steps: map[string]*deadStep{}, copied: map[string]bool{},
+		result: outbox.ImportResult{Skipped: map[outbox.Outcome]int{}},
+	}
+	if !opts.DryRun {
+		i.result.Operation = newOperation()
 	}
 	decoder := json.NewDecoder(r)
 	for number := 1; ; number++ {
@@ -177,6 +188,7 @@ func digestOf(d group.Dead) (sum digest) {
 type deadImport struct {
 	*DeadLetters
 
+	dryRun  bool
 	why     string
 	targets map[string]string
 	known   map[string]map[digest]bool // by dead-letter stream
@@ -250,6 +262,11 @@ func (i *deadImport) learn(ctx context.Context, key string) error {
 
 func (i *deadImport) flush(ctx context.Context) error {
 	if len(i.ids) == 0 {
+		return nil
+	}
+	if i.dryRun {
+		i.result.Imported += len(i.ids)
+		i.args, i.ids, i.size = nil, nil, 0
 		return nil
 	}
 	s := i.steps[i.key]

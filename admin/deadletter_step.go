@@ -40,8 +40,8 @@ func (s *deadStep) next(more ...any) []any {
 	return append([]any{s.act.Operation, s.act.Call, s.act.Who, s.act.Why}, more...)
 }
 
-// run acts on dead letters. It returns a letter for each, as internal/lua/_audit.lua has them, and the ids of the new entries. These
-// are unknown for what is packed, and if the reply of the server was lost.
+// run acts on dead letters. It returns a letter for each, as internal/lua/_audit.lua has them, and the ids of the new entries. The ids
+// of packed dead letters are unknown. If the reply of the server was lost, all are.
 func (s *deadStep) run(ctx context.Context, key, to, what string, ids []string) (letters []byte, entries []string, err error) {
 	args := s.next(what)
 	for _, id := range ids {
@@ -136,7 +136,7 @@ func (o *Operator) deadStep(operation, key, why string) (s *deadStep, copied boo
 	return s, true
 }
 
-// copyRecord records in the audit of the keyspace what the audit beside a dead-letter stream holds.
+// copyRecord copies a record of the audit beside a dead-letter stream to the audit of the keyspace.
 func (o *Operator) copyRecord(ctx context.Context, act shard.Act, what string, ids []string) error {
 	first := o.first()
 	if err := record(ctx, o.core.Client, first.Key(keyAudit), act, what, ids); err != nil {

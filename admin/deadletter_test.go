@@ -334,14 +334,14 @@ func TestExportedDeadLettersComeBackByImport(t *testing.T) {
 			t.Fatalf("%d lines, %v", n, err)
 		}
 		text := file.String()
-		r, err := d.Import(redistest.Soon(t), strings.NewReader(text), "again")
+		r, err := d.Import(redistest.Soon(t), strings.NewReader(text), "again", admin.ImportOptions{})
 		if err != nil || r.Read != 122 || r.Imported != 0 || r.Skipped[outbox.Known] != 122 {
 			t.Errorf("all are there: %+v, %v", r, err)
 		}
 		_, err = d.Discard(redistest.Soon(t), admin.DeadLetterFilter{}, "kept in a file", admin.DeadLetterOptions{})
 		redistest.Must(t, err)
 		for _, want := range []int{122, 0} { // the second time all are there
-			r, err := d.Import(redistest.Soon(t), strings.NewReader(text), "again")
+			r, err := d.Import(redistest.Soon(t), strings.NewReader(text), "again", admin.ImportOptions{})
 			if err != nil || r.Imported != want || r.Skipped[outbox.Known] != 122-want {
 				t.Errorf("%+v, %v", r, err)
 			}
@@ -357,7 +357,7 @@ func TestExportedDeadLettersComeBackByImport(t *testing.T) {
 				t.Fatalf("%+.300v, want %+.300v", a, b)
 			}
 		}
-		retried, err := d.Retry(redistest.Soon(t), admin.DeadLetterFilter{}, "mended", admin.DeadLetterOptions{}) // also what is packed
+		retried, err := d.Retry(redistest.Soon(t), admin.DeadLetterFilter{}, "mended", admin.DeadLetterOptions{}) // also packed dead letters
 		if err != nil || retried.Done != 122 || len(listed(t, d, admin.DeadLetterFilter{})) != 0 {
 			t.Errorf("%+v, %v", retried, err)
 		}
@@ -365,7 +365,7 @@ func TestExportedDeadLettersComeBackByImport(t *testing.T) {
 			"line 1: unexpected": `x`, "line 1: its stream": `{"stream":"other","fields":["a","b"]}`, "a name and a value": fmt.Sprintf(`{"stream":%q,"fields":["a"]}`, key),
 			"leave one out": fmt.Sprintf(`{"stream":%q,"fields":["a","b"],"fields_base64":["YQ==","YQ=="]}`, key),
 		} {
-			if _, err := d.Import(redistest.Soon(t), strings.NewReader(line), "r"); err == nil || name != "line 1: unexpected" && !strings.Contains(err.Error(), name) {
+			if _, err := d.Import(redistest.Soon(t), strings.NewReader(line), "r", admin.ImportOptions{}); err == nil || name != "line 1: unexpected" && !strings.Contains(err.Error(), name) {
 				t.Errorf("%s: %v", line, err)
 			}
 		}

@@ -45,34 +45,10 @@ type Process struct {
 }
 
 // Lease is a claim of a relay on events.
-type Lease struct {
-	Slot int `json:"slot"`
-	// Lease is the identity of the claim, as outbox.Event.Lease.
-	Lease string `json:"lease"`
-	// Events is the number of events that are not settled yet.
-	Events int `json:"events"`
-	// Since is by the relay's clock.
-	Since time.Time `json:"since"`
-}
+type Lease = process.Lease
 
-// TriggerStatus is what a trigger reports of itself: see trigger.Health and trigger.Stats.
-type TriggerStatus struct {
-	Function  string `json:"function"`
-	Transport string `json:"transport"`
-	State     string `json:"state"`
-	// Since is when the state began, by the trigger's clock.
-	Since   time.Time `json:"since,omitzero"`
-	Ready   bool      `json:"ready"`
-	Stalled bool      `json:"stalled"`
-	// Lag is the number of entries of a stream that were not delivered yet, or -1 if it is unknown. It is 0 for channels.
-	Lag int64 `json:"lag"`
-	// Retrying is the number of failed entries that wait to be tried again.
-	Retrying int64 `json:"retrying"`
-	// OldestUnacked is the age of the oldest delivery that is not acknowledged.
-	OldestUnacked time.Duration `json:"oldest_unacked_ns"`
-	LastError     string        `json:"last_error,omitempty"`
-	LastErrorAt   time.Time     `json:"last_error_at,omitzero"`
-}
+// TriggerStatus is the state that a trigger reports: see trigger.Health and trigger.Stats.
+type TriggerStatus = process.TriggerReport
 
 // ProcessKinds lists the kinds of processes.
 func ProcessKinds() []string {
@@ -103,15 +79,11 @@ func (o *Operator) Processes(ctx context.Context, kinds ...string) iter.Seq2[Pro
 }
 
 func newProcess(e process.Entry) Process {
-	p := Process{
+	return Process{
 		ID: e.ID, Kind: e.Kind, Dead: e.Dead, Version: e.Version, Host: e.Host, PID: e.PID, Since: e.Since, Seen: e.Seen,
 		Stream: e.Stream, Group: e.Group, Consumer: e.Consumer, InFlight: e.InFlight, Holding: e.Holding, Partitions: e.Partitions,
-		Counts: e.Counts, Trigger: (*TriggerStatus)(e.Trigger),
+		Leases: e.Leases, Counts: e.Counts, Trigger: e.Trigger,
 	}
-	for _, l := range e.Leases {
-		p.Leases = append(p.Leases, Lease(l))
-	}
-	return p
 }
 
 // WorksOn names what the process works on: the function of a trigger, or a stream and its group.

@@ -129,7 +129,7 @@ func TestDocumentedOperatorActsOnDeadLetters(t *testing.T) {
 	redistest.Must(t, err)
 	_, err = d.Discard(t.Context(), admin.DeadLetterFilter{IDs: []string{all[0].ID}}, "late", admin.DeadLetterOptions{})
 	redistest.Must(t, err)
-	r, err := d.Import(t.Context(), &file, "again")
+	r, err := d.Import(t.Context(), &file, "again", admin.ImportOptions{})
 	if err != nil || r.Imported != 1 {
 		t.Errorf("%+v, %v", r, err)
 	}

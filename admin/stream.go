@@ -163,7 +163,7 @@ func (s *Stream) Rearm(ctx context.Context, slotNumber int, ids ...string) (outb
 // Discard deletes dead letters by their ids.
 func (s *Stream) Discard(ctx context.Context, slotNumber int, reason string, ids ...string) (outbox.Answers, error) {
 	if reason == "" {
-		return nil, errors.New("admin: discard without a reason: name one, it is recorded")
+		return nil, errors.New("admin: discard: the reason is empty; set a reason for the audit")
 	}
 	return s.act(ctx, "discard", reason, slotNumber, ids)
 }

@@ -162,18 +162,18 @@ func TestOperatorActsAlikeOnOutboxOfEitherMode(t *testing.T) {
 				if c := counts(); c.Pending != 2 || c.Parked != 0 {
 					t.Errorf("%+v", c)
 				}
-				if _, err := m.backlog.Discard(redistest.Soon(t), m.slot, "", ids[0]); err == nil || !strings.Contains(err.Error(), "without a reason") {
+				if _, err := m.backlog.Discard(redistest.Soon(t), m.slot, "", ids[0]); err == nil || !strings.Contains(err.Error(), "the reason is empty") {
 					t.Error(err)
 				}
 				_, published := m.publish(t, false)
 				redistest.Eventually(t, "the others to be published", func() bool { return slices.Equal(published(), []string{"2", "3"}) })
-				var told []string
+				var reported []string
 				for r, err := range m.backlog.Audit(redistest.Soon(t), time.Time{}) {
 					redistest.Must(t, err)
-					told = append(told, fmt.Sprint(r.Who, " ", r.Act, " ", r.Done, "/", r.Asked, " ", r.Why, " ", r.Slot == m.slot, " ", len(r.IDs)))
+					reported = append(reported, fmt.Sprint(r.Who, " ", r.Act, " ", r.Done, "/", r.Asked, " ", r.Why, " ", r.Slot == m.slot, " ", len(r.IDs)))
 				}
-				if want := []string{"alice discard 1/2 double true 1", "alice rearm 2/2 by id true 2"}; !slices.Equal(told, want) {
-					t.Errorf("the audit tells %q", told)
+				if want := []string{"alice discard 1/2 double true 1", "alice rearm 2/2 by id true 2"}; !slices.Equal(reported, want) {
+					t.Errorf("the audit tells %q", reported)
 				}
 			})
 		})

@@ -12,7 +12,7 @@ import (
 // tailWindow is how far back each look of Tail goes: servers' clocks differ, and a page is no snapshot.
 const tailWindow = 10 * time.Second
 
-// sighting is an event that Tail has returned.
+// sighting is an event that Tail has yielded.
 type sighting struct {
 	slot  int
 	id    string

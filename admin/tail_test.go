@@ -43,13 +43,13 @@ func TestTailListsNewParkedAndSentEventsOnce(t *testing.T) {
 				}
 			}
 		}()
-		told := map[string]int{}
+		reported := map[string]int{}
 		begun := false
 		for i := 0; !begun; i++ { // until it looks
 			publish(fmt.Sprint("warm", i))
 			select {
 			case text := <-news:
-				told[text]++
+				reported[text]++
 				begun = true
 			case <-time.After(10 * time.Millisecond):
 			}
@@ -57,23 +57,23 @@ func TestTailListsNewParkedAndSentEventsOnce(t *testing.T) {
 		publish("2")
 		admintest.Emit(t, tr, "a", "3")
 		park(t, tr, 1)
-		for told["sent 2"] == 0 || told["parked 3"] == 0 {
+		for reported["sent 2"] == 0 || reported["parked 3"] == 0 {
 			text, ok := <-news
 			if !ok {
-				t.Fatalf("told only of %v", told)
+				t.Fatalf("reported only %v", reported)
 			}
-			told[text]++
+			reported[text]++
 		}
 		publish("4")
-		for told["sent 4"] == 0 {
-			told[<-news]++
+		for reported["sent 4"] == 0 {
+			reported[<-news]++
 		}
 		cancel()
 		for range news {
 		}
-		for text, n := range told {
+		for text, n := range reported {
 			if n != 1 || text == "sent before" {
-				t.Errorf("told %d times of %s", n, text)
+				t.Errorf("%d times: %s", n, text)
 			}
 		}
 	})

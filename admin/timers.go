@@ -23,6 +23,8 @@ type Timer struct {
 	Due time.Time `json:"due,omitzero"`
 	// Decided is when the timer fired or was revoked, by the server's clock. It is zero for an open timer.
 	Decided time.Time `json:"decided,omitzero"`
+
+	member string
 }
 
 // TimerFilter chooses timers. Its zero value chooses all open ones.
@@ -35,6 +37,9 @@ type TimerFilter struct {
 	Text string
 	// Slots are those of the shards. Defaults to all.
 	Slots []int
+	// After continues a list behind a timer, which may have changed since. It is the Cursor of the timer in a list with the same
+	// Decided. Defaults to the beginning.
+	After string
 }
 
 // TimerStats counts the timers of all shards.
@@ -111,13 +116,25 @@ func (o *Operator) timers(ctx context.Context, f TimerFilter, yield func(Timer) 
 			return fmt.Errorf("slot %d: use 0 to %d", n, slot.Count-1)
 		}
 	}
+	var after timerCursor
+	if f.After != "" {
+		var err error
+		if after, err = parseTimerCursor(f.After); err != nil {
+			return err
+		}
+		i := slices.Index(slots, after.slot)
+		if i < 0 {
+			return fmt.Errorf("TimerFilter.After is of slot %d, which the list does not have: use the filter that the cursor is of", after.slot)
+		}
+		slots = slots[i:]
+	}
 	for chunk := range slices.Chunk(slots, slotsAtOnce) {
 		having, err := o.scripts.HasTimers(ctx, chunk, f.Decided)
 		if err != nil {
 			return err
 		}
 		for _, n := range having {
-			if goOn, err := o.timersOf(ctx, n, f, until, yield); err != nil || !goOn {
+			if goOn, err := o.timersOf(ctx, n, f, after, until, yield); err != nil || !goOn {
 				return err
 			}
 		}
@@ -126,8 +143,11 @@ func (o *Operator) timers(ctx context.Context, f TimerFilter, yield func(Timer) 
 }
 
 // timersOf yields the timers of a shard, and reports whether the list goes on.
-func (o *Operator) timersOf(ctx context.Context, n int, f TimerFilter, until time.Time, yield func(Timer) bool) (bool, error) {
+func (o *Operator) timersOf(ctx context.Context, n int, f TimerFilter, after timerCursor, until time.Time, yield func(Timer) bool) (bool, error) {
 	var from shard.TimerPlace
+	if n == after.slot {
+		from.At = after.at
+	}
 	for more := true; more; {
 		var page []shard.ListedTimer
 		var err error
@@ -136,7 +156,8 @@ func (o *Operator) timersOf(ctx context.Context, n int, f TimerFilter, until tim
 			return false, &shard.SlotError{Slot: n, Err: err}
 		}
 		for _, t := range page {
-			if strings.Contains(t.Subject, f.Text) && !yield(newTimer(n, t)) {
+			timer := newTimer(n, t)
+			if !after.includes(timer) && strings.Contains(t.Subject, f.Text) && !yield(timer) {
 				return false, nil
 			}
 		}
@@ -145,7 +166,7 @@ func (o *Operator) timersOf(ctx context.Context, n int, f TimerFilter, until tim
 }
 
 func newTimer(slot int, t shard.ListedTimer) Timer {
-	return Timer{slot, t.Subject, t.State, t.Due, t.Decided}
+	return Timer{slot, t.Subject, t.State, t.Due, t.Decided, t.Member}
 }
 
 // Timer returns the open or revoked timers of a subject, by slot: one, unless several values of expiry.Config.Aggregate were used. To

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -80,7 +81,7 @@ func TestOperatorCountsListsAndShowsTimers(t *testing.T) {
 		}})
 		redistest.Must(t, err)
 		admintest.Running(t, worker.Run)
-		redistest.Eventually(t, "what is due to fire", func() bool {
+		redistest.Eventually(t, "the due timers to fire", func() bool {
 			return slices.Equal(subjects(t, op, admin.TimerFilter{Decided: true}), []string{"fired late-1", "fired late-2", "revoked gone"})
 		})
 		for timer, err := range op.Timers(ctx, admin.TimerFilter{Decided: true, Text: "late-1"}) {
@@ -108,6 +109,61 @@ func TestTimersListsEveryTimerOfOneMomentAcrossPages(t *testing.T) {
 		slices.Sort(want)
 		if got := subjects(t, op, admin.TimerFilter{}); !slices.Equal(got, want) {
 			t.Errorf("%d timers are listed, want each of %d once", len(got), n)
+		}
+	})
+}
+
+// pagesOf lists timers page by page, with an act between the pages.
+func pagesOf(t testing.TB, op *admin.Operator, f admin.TimerFilter, size int, between func(last admin.Timer)) []string {
+	t.Helper()
+	var all []string
+	for {
+		n, last := 0, admin.Timer{}
+		for timer, err := range op.Timers(redistest.Soon(t), f) {
+			if redistest.Must(t, err); n == size {
+				break
+			}
+			n, last = n+1, timer
+			all = append(all, timer.State+" "+timer.Subject)
+		}
+		if n < size {
+			return all
+		}
+		f.After = last.Cursor()
+		between(last)
+	}
+}
+
+func TestTimerCursorContinuesAListBehindATimerThatIsGone(t *testing.T) {
+	t.Parallel()
+	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
+		ctx := redistest.Soon(t)
+		tr, op := admintest.Service(t, client, 4)
+		store, err := expiry.New(tr, expiry.Config{})
+		redistest.Must(t, err)
+		var want []string
+		for i, subject := range ids("t", 50) { // seven due at a time
+			redistest.Must(t, store.Record(ctx, subject, time.UnixMilli(1_900_000_000_000+int64(i/7))))
+			want = append(want, "open "+subject)
+		}
+		got := pagesOf(t, op, admin.TimerFilter{}, 3, func(last admin.Timer) {
+			_, err := store.Revoke(ctx, last.Subject, nil)
+			redistest.Must(t, err)
+		})
+		if slices.Sort(got); !slices.Equal(got, slices.Sorted(slices.Values(want))) {
+			t.Errorf("the pages have %d timers, want each of %d once: %q", len(got), len(want), got)
+		}
+		got = pagesOf(t, op, admin.TimerFilter{Decided: true}, 2, func(admin.Timer) {})
+		slices.Sort(got)
+		if want := subjects(t, op, admin.TimerFilter{Decided: true}); len(got) < 10 || !slices.Equal(got, want) {
+			t.Errorf("the pages of decisions have %q, want %q", got, want)
+		}
+		for text, want := range map[string]string{"!": "is no cursor", "MSAyIHg": "use the filter that the cursor is of"} { // 1 2 x
+			for _, err := range op.Timers(ctx, admin.TimerFilter{After: text}) {
+				if err == nil || !strings.Contains(err.Error(), want) {
+					t.Errorf("after %q: %v, want %q", text, err, want)
+				}
+			}
 		}
 	})
 }

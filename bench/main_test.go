@@ -107,7 +107,7 @@ func TestBenchReportsInvalidFlagsAndFailedRuns(t *testing.T) {
 		"a group":    {[]string{"--out", "-"}, 1, "sick: no more"},
 		"a flag":     {[]string{"--nosuch"}, 2, "nosuch"},
 		"a pattern":  {[]string{"--only", "("}, 2, "missing closing )"},
-		"a word":     {[]string{"short"}, 2, `["short"] is no flag`},
+		"a word":     {[]string{"short"}, 2, `unexpected arguments ["short"]`},
 		"the writer": {[]string{"--only", "well", "--out", t.TempDir()}, 1, "measurements.md"},
 		"help":       {[]string{"--help"}, 0, "-rounds"},
 	} {

@@ -23,9 +23,9 @@ type forwarder interface{ Forwards() bool }
 // AckOnSuccess. With AddRawInput, Run detects the outbox only with the first event that it handles. It nacks that event, stops,
 // and returns the same error.
 //
-// A subscriber that keeps order has a method Ordered() error. It returns nil if the messages have a Position, and each of them is
-// delivered after the one in front of it in the partition was settled, or names that one in Position.After. Run returns a
-// *WiringError if a middleware needs order and the subscriber has no such method or the method returns an error.
+// A subscriber that keeps order has a method Ordered() error, which returns nil if every message has a Position. It delivers each
+// message after the one in front of it in the partition was settled, or else Position.After names that one. Run returns a
+// *WiringError if a middleware needs order and the subscriber has no such method, or if the method returns an error.
 func (e *Engine) AddSubscriber(name string, matcher Matcher, s Subscriber) error {
 	if s == nil {
 		return fmt.Errorf("message: subscriber %q is nil", name)

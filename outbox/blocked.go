@@ -41,6 +41,10 @@ func (s *Store) Blocked(ctx context.Context, f Filter) iter.Seq2[Event, error] {
 				heap.Pop(&open)
 				continue
 			default:
+				if enough := !link.Spend(&f, b.of.Limit, false); enough && b.read { // without a page of each shard, no event is the first
+					yield(Event{}, &link.Pause{Slot: b.slot, Place: b.of.After})
+					return
+				}
 				if err := b.fill(ctx, s, f); err != nil {
 					yield(Event{}, err)
 					return
@@ -57,6 +61,7 @@ type blockade struct {
 	at   time.Time // the time of the next event, or earlier
 	page []decoded
 	of   shard.Listing
+	read bool // a page was read
 	done bool
 }
 
@@ -68,7 +73,7 @@ type decoded struct {
 
 // newBlockade starts at the first parked event of a shard, or where the filter continues.
 func newBlockade(edge shard.Edge, f Filter) *blockade {
-	b := &blockade{slot: edge.Slot, at: edge.At, of: shard.Listing{Of: "blocking", Only: "k", Bodies: true, Limit: listPage}}
+	b := &blockade{slot: edge.Slot, at: edge.At, of: shard.Listing{Of: "blocking", Only: "k", Bodies: true, Limit: thinPage}}
 	first, at, id, goesOn := link.Last(&f.position)
 	switch {
 	case !goesOn:
@@ -98,6 +103,7 @@ func (b *blockade) fill(ctx context.Context, s *Store, f Filter) error {
 	if err != nil {
 		return err
 	}
+	b.read = true
 	for _, row := range page.rows {
 		e, err := event(b.slot, row)
 		if f.Matches(e, page.now) {

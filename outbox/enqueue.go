@@ -50,14 +50,15 @@ func (s *Store) Enqueue(ctx context.Context, aggregate string, events ...*messag
 }
 
 // Cancel removes a scheduled event and reports whether it did. It returns false if the aggregate's shard has no event with that
-// id, if the event is not scheduled, or if a relay has claimed it. The id may be used again.
+// id, if the event is not scheduled, or if a relay has claimed it. The id may be used again. If the store names an operator, the
+// audit records the act cancel; see As.
 func (s *Store) Cancel(ctx context.Context, aggregate, id string) (bool, error) {
 	_, done, err := s.schedule(ctx, "cancel", aggregate, id, time.Time{})
 	return done, err
 }
 
-// Move changes the time of a scheduled event and reports whether it did, like Cancel. It returns an error unless the year of at
-// is 1970 to 9999.
+// Move changes the time of a scheduled event and reports whether it did, like Cancel. The audit has the act move. Move returns an
+// error unless the year of at is 1970 to 9999.
 func (s *Store) Move(ctx context.Context, aggregate, id string, at time.Time) (bool, error) {
 	if at.Before(time.UnixMilli(0)) || at.Year() > 9999 {
 		return false, fmt.Errorf("outbox: move %q: the time is %v; use the years 1970 to 9999", id, at)
@@ -77,9 +78,29 @@ func (s *Store) schedule(ctx context.Context, op, aggregate, id string, at time.
 	if id == "" {
 		return shard.Shard{}, false, fmt.Errorf("outbox: %s: the id is empty; set the id of the event", op)
 	}
+	home := s.scripts.Shard(slot.OfTag(tag))
+	if s.operator != "" {
+		done, err := s.scheduleRecorded(ctx, op, home.Slot, id, at)
+		return home, done, err
+	}
 	ctx, cancel := s.bounded(ctx)
 	defer cancel()
-	home := s.scripts.Shard(slot.OfTag(tag))
 	done, err := s.scripts.Schedule(ctx, home, id, at)
 	return home, done, storageError(op, home.Slot, err)
+}
+
+// scheduleRecorded is schedule for an operator, whose acts the audit records.
+func (s *Store) scheduleRecorded(ctx context.Context, op string, n int, id string, at time.Time) (bool, error) {
+	why := "by id"
+	if !at.IsZero() {
+		why += " (to " + at.UTC().Format(time.RFC3339) + ")"
+	}
+	o, err := s.begin(why)
+	if err != nil {
+		return false, err
+	}
+	answers, err := o.call(ctx, op, n, []string{id}, func(ctx context.Context, shard shard.Shard, act shard.Act, ids []string) (string, error) {
+		return s.scripts.Change(ctx, shard, act, op, at, ids)
+	})
+	return answers.Done() == 1, err
 }

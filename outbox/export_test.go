@@ -2,10 +2,15 @@ package outbox_test
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"iter"
+	"maps"
 	"reflect"
+	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -16,6 +21,7 @@ import (
 	"github.com/luatx/luatx/internal/link"
 	"github.com/luatx/luatx/internal/shard"
 	"github.com/luatx/luatx/internal/test/redistest"
+	"github.com/luatx/luatx/message"
 	"github.com/luatx/luatx/outbox"
 )
 
@@ -306,6 +312,114 @@ func TestAuditListsTheRecordsOfAllShardsByTime(t *testing.T) {
 		for _, err := range bob.Audit(redistest.Soon(t), time.Time{}) {
 			redistest.Must(t, err)
 			break
+		}
+	})
+}
+
+func TestCancelAndMoveOfAnOperatorAreRecorded(t *testing.T) {
+	t.Parallel()
+	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
+		tr, ctx := newTransactor(t, client, onePartition), redistest.Soon(t)
+		hour := time.Now().Add(time.Hour).Truncate(time.Millisecond)
+		app := outbox.NewStore(tr).With(outbox.Config{At: func(*message.Message) (time.Time, error) { return hour, nil }})
+		_, err := app.Enqueue(ctx, "a", sold("1"), sold("2"), sold("3"))
+		redistest.Must(t, err)
+		redistest.Must(t, emit(tr, "a", "now"))
+		slot, alice := tr.Keyspace().Slots()[0], app.As("alice")
+		did := func(want bool) func(bool, error) {
+			return func(done bool, err error) {
+				t.Helper()
+				if done != want || err != nil {
+					t.Errorf("%t, %v; want %t", done, err, want)
+				}
+			}
+		}
+		did(true)(app.Cancel(ctx, "a", "1")) // an application is no operator
+		did(true)(alice.Cancel(ctx, "a", "2"))
+		did(true)(alice.Move(ctx, "a", "3", hour.Add(time.Hour)))
+		for _, id := range []string{"2", "now"} {
+			did(false)(alice.Cancel(ctx, "a", id))
+			did(false)(alice.Move(ctx, "a", id, hour))
+		}
+		if e, err := alice.Show(ctx, slot, "3"); err != nil || !e.At.Equal(hour.Add(time.Hour)) {
+			t.Errorf("%+v, %v", e, err)
+		}
+		var records []string
+		for r, err := range alice.Audit(ctx, time.Time{}) {
+			redistest.Must(t, err)
+			records = append(records, fmt.Sprint(r.Who, " ", r.Act, " ", r.Why, " ", r.IDs))
+		}
+		if want := []string{"alice cancel by id [2]", "alice move by id (to " + hour.Add(time.Hour).UTC().Format(time.RFC3339) + ") [3]"}; !slices.Equal(records, want) {
+			t.Errorf("the audit has %q, want %q", records, want)
+		}
+	})
+}
+
+func TestBoundedListsHaveEveryEventOnceWhenTheyAreContinued(t *testing.T) {
+	t.Parallel()
+	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
+		tr := newTransactor(t, client)
+		for i := range 400 { // of 20 aggregates in some shards
+			aggregate, id := fmt.Sprint("a", i%20), fmt.Sprint("e", i)
+			n := slotOf(t, tr, aggregate)
+			_, err := outbox.NewStore(tr).Enqueue(redistest.Soon(t), aggregate, sold(id))
+			redistest.Must(t, err)
+			if i%4 > 0 {
+				settle(t, tr, n, time.Hour, "parked", id)
+			}
+		}
+		store := outbox.NewStore(tr).With(outbox.Config{OrderingKey: outbox.ByPartitionKey})
+		for i := range 40 {
+			aggregate, key := fmt.Sprint("a", i%20), fmt.Sprint("k", i)
+			_, err := store.Enqueue(redistest.Soon(t), aggregate, sold(key+"-1", "partitionkey", key), sold(key+"-2", "partitionkey", key))
+			redistest.Must(t, err)
+			settle(t, tr, slotOf(t, tr, aggregate), time.Hour, "parked", key+"-1")
+		}
+		byTime := func(f *outbox.Filter, slot int, place shard.Place) {
+			ms, _ := strconv.ParseInt(place.Score, 10, 64)
+			link.Continue(f, slot, time.UnixMilli(ms), place.Member)
+		}
+		byPlace := func(f *outbox.Filter, slot int, place shard.Place) {
+			place.Score = cmp.Or(place.Score, "-1")
+			link.ContinueAt(f, slot, place)
+		}
+		list := func(state outbox.State) func(outbox.Filter) iter.Seq2[outbox.Event, error] {
+			return func(f outbox.Filter) iter.Seq2[outbox.Event, error] {
+				return store.List(redistest.Soon(t), state, outbox.ListOptions{Filter: f})
+			}
+		}
+		for name, of := range map[string]struct {
+			list   func(outbox.Filter) iter.Seq2[outbox.Event, error]
+			resume func(*outbox.Filter, int, shard.Place)
+			want   int
+		}{
+			"parked":  {func(f outbox.Filter) iter.Seq2[outbox.Event, error] { return store.Parked(redistest.Soon(t), f) }, byTime, 340},
+			"blocked": {func(f outbox.Filter) iter.Seq2[outbox.Event, error] { return store.Blocked(redistest.Soon(t), f) }, byTime, 40},
+			"pending": {list(outbox.Pending), byPlace, 100},
+			"waiting": {list(outbox.Waiting), byPlace, 40},
+		} {
+			for _, f := range []outbox.Filter{{}, {Text: "refused"}, {Type: sold("").Type()}} {
+				if f.Text != "" && (name == "pending" || name == "waiting") {
+					continue // they have not failed
+				}
+				seen, pauses := map[string]int{}, 0
+				for again := true; again; {
+					again = false
+					link.Bound(&f, 1)
+					for e, err := range of.list(f) {
+						if pause, ok := errors.AsType[*link.Pause](err); ok {
+							of.resume(&f, pause.Slot, pause.Place)
+							again, pauses = true, pauses+1
+							break
+						}
+						redistest.Must(t, err)
+						seen[e.ID]++
+					}
+				}
+				if len(seen) != of.want || pauses == 0 && name != "blocked" || slices.Max(slices.Collect(maps.Values(seen))) > 1 {
+					t.Errorf("%s, %s: %d events in %d parts, want %d", name, f, len(seen), pauses, of.want)
+				}
+			}
 		}
 	})
 }

@@ -168,20 +168,55 @@ func (s *Store) matching(ctx context.Context, f Filter, of shard.Listing, edges 
 	}
 }
 
-// matchShard lists the selected events of one shard. It returns false if the reader has stopped or the server returned an error.
+// matchShard lists the selected events of one shard. It returns false if the reader has stopped, the filter's bound is reached, or the
+// server returned an error.
 func (s *Store) matchShard(ctx context.Context, n int, f Filter, of shard.Listing, yield func(Event, error) bool) bool {
-	ids := f.IDs
-	if of.Limit == 0 {
+	if len(f.IDs) > 0 {
+		return s.matchIDs(ctx, n, f, of, f.IDs, yield)
+	}
+	thin := of.Bodies && !f.needsBodies() && f.isNarrow() // bodies are read only of the events that match
+	if of.Bodies = of.Bodies && !thin; of.Limit == 0 {
 		of.Limit = listPage
 		if !of.Bodies {
 			of.Limit = thinPage
 		}
 	}
 	for {
-		if len(f.IDs) > 0 {
-			of.Of, of.IDs = "ids", ids[:min(len(ids), listPage)]
-			ids = ids[len(of.IDs):]
+		if !link.Spend(&f, of.Limit, of.Bodies) {
+			yield(Event{}, &link.Pause{Slot: n, Place: of.After})
+			return false
 		}
+		page, err := s.list(ctx, n, of)
+		if err != nil {
+			yield(Event{}, err)
+			return false
+		}
+		var ids []string
+		for _, row := range page.rows {
+			e, err := event(n, row)
+			switch {
+			case !f.meant(e, page.now):
+			case thin:
+				ids = append(ids, e.ID)
+			case !yield(e, err):
+				return false
+			}
+		}
+		if len(ids) > 0 && !s.matchIDs(ctx, n, f, shard.Listing{Only: of.Only, Bodies: true, Until: of.Until}, ids, yield) {
+			return false
+		}
+		if !page.more {
+			return true
+		}
+		of.After = page.next
+	}
+}
+
+// matchIDs is matchShard for events by their ids.
+func (s *Store) matchIDs(ctx context.Context, n int, f Filter, of shard.Listing, ids []string, yield func(Event, error) bool) bool {
+	of.Of, of.Limit = "ids", listPage
+	for chunk := range slices.Chunk(ids, listPage) {
+		of.IDs = chunk
 		page, err := s.list(ctx, n, of)
 		if err != nil {
 			yield(Event{}, err)
@@ -189,14 +224,14 @@ func (s *Store) matchShard(ctx context.Context, n int, f Filter, of shard.Listin
 		}
 		for _, row := range page.rows {
 			e, err := event(n, row)
-			late := len(f.IDs) > 0 && !of.Until.IsZero() && e.At.After(of.Until)
+			late := !of.Until.IsZero() && e.At.After(of.Until)
 			if !late && f.meant(e, page.now) && !yield(e, err) {
 				return false
 			}
 		}
-		if len(f.IDs) > 0 && len(ids) == 0 || len(f.IDs) == 0 && !page.more {
-			return true
-		}
-		of.After = page.next
 	}
+	return true
 }
+
+// isNarrow reports whether the filter has fields that few events may match.
+func (f Filter) isNarrow() bool { return f.Key != "" || f.Class != "" || f.Text != "" }

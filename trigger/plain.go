@@ -165,7 +165,7 @@ func (p *plain) Ack(ctx context.Context, d *Delivery) error {
 
 // DeadLetter implements DeadLetterer. It writes the copy first, so a crash may write it twice.
 func (p *plain) DeadLetter(ctx context.Context, d *Delivery, reason string) error {
-	if err := p.bury(ctx, d, reason, d.Fields); err != nil {
+	if err := p.writeDeadLetter(ctx, d, reason, d.Fields); err != nil {
 		return err
 	}
 	return p.Ack(ctx, d)
@@ -174,8 +174,8 @@ func (p *plain) DeadLetter(ctx context.Context, d *Delivery, reason string) erro
 // Close closes the client.
 func (p *plain) Close() error { return p.end() }
 
-// bury writes a dead letter in the format of internal/lua/deadletter.lua.
-func (l *link) bury(ctx context.Context, d *Delivery, reason string, fields map[string]string) error {
+// writeDeadLetter writes a dead letter in the format of internal/lua/deadletter.lua.
+func (l *link) writeDeadLetter(ctx context.Context, d *Delivery, reason string, fields map[string]string) error {
 	at := d.Time.UnixMilli()
 	values := []any{
 		"dead-reason", group.Reason(reason), "dead-stream", d.Stream, "dead-entry", d.ID, "dead-group", d.Group,

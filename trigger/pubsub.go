@@ -188,7 +188,7 @@ func (p *pubSub) Ack(context.Context, *Delivery) error { return nil }
 
 // DeadLetter implements DeadLetterer if a key is configured.
 func (p *pubSub) DeadLetter(ctx context.Context, d *Delivery, reason string) error {
-	return p.bury(ctx, d, reason, map[string]string{"channel": d.Channel, "pattern": d.Pattern, dataField: string(d.Data)})
+	return p.writeDeadLetter(ctx, d, reason, map[string]string{"channel": d.Channel, "pattern": d.Pattern, dataField: string(d.Data)})
 }
 
 // Close ends the subscriptions.

@@ -22,7 +22,7 @@ func (b *tab) watch(s *service, name string, events int) {
 		b.t.Error("the page was loaded again")
 	}
 	if canary := b.text(`document.querySelector("#figures").innerText`); !strings.Contains(canary, "20 of 20") {
-		b.t.Errorf("the canary's fate is not told:\n%s", canary)
+		b.t.Errorf("the canary's fate is not shown:\n%s", canary)
 	}
 	redistest.Eventually(b.t, "the events to be published", func() bool { return s.published(name) == events })
 	b.until("the numbers of what is left", `document.querySelector("#figures").innerText.includes("8,571")`)

@@ -1,30 +1,48 @@
 package console_test
 
 import (
-	"fmt"
+	"maps"
 	"net/http"
+	"net/url"
+	"os"
+	"slices"
 	"strings"
 	"testing"
+	"time"
 
+	"github.com/redis/go-redis/v9"
+
+	"github.com/luatx/luatx/admin"
 	"github.com/luatx/luatx/admin/internal/admintest"
 	"github.com/luatx/luatx/internal/test/redistest"
 )
 
-// BenchmarkConsole measures pages of 100,000 parked events of a few kinds.
-func BenchmarkConsole(b *testing.B) {
-	redistest.Need(b)
-	client := redistest.Single(b, redistest.Own()).Client(b)
-	tr, op := admintest.Service(b, client, 16)
-	for i := range 100 {
-		ids := make([]string, 1000)
-		for j := range ids {
-			ids[j] = fmt.Sprintf("%d-%d", i, j)
-		}
-		admintest.Park(b, tr, fmt.Sprint("a", i), fmt.Sprint("http_", 400+i%7), fmt.Sprint("type", i%5), ids...)
+// loaded returns the operator of a service with n events in all states, and the pages to measure by name.
+func loaded(t testing.TB, n int) (redis.UniversalClient, *admin.Operator, map[string]string) {
+	t.Helper()
+	redistest.Need(t)
+	client := redistest.Single(t, redistest.Own()).Client(t)
+	tr, op := admintest.Service(t, client, 16)
+	stream := "{" + redistest.Tag(t) + "}:orders"
+	admintest.Fill(t, tr, admintest.LoadOf(n))
+	admintest.FillMore(t, client, tr, stream)
+	named := "?stream=" + url.QueryEscape(stream)
+	pages := map[string]string{
+		"overview": "", "parked": "parked", "class": "parked?class=http_422", "destination": "parked?destination=ledger", "rare": "parked?class=none", "text": "parked?text=postcode",
+		"blocked": "blocked", "blocked key": "blocked?key=customer-7", "event": "event?id=parked-bank-7-7", "waiting": "event?id=behind-7-7-7",
+		"dead": "dead" + named, "dead text": "dead" + named + "&text=none", "preview dead": "preview-retry-dead" + named,
+		"timers": "timers", "timers due": "timers?state=due", "timers text": "timers?text=none", "processes": "processes", "streams": "streams?key=" + url.QueryEscape(stream), "audit": "audit",
 	}
-	for name, to := range map[string]string{
-		"overview": "", "parked": "parked", "class": "parked?class=http_403", "destination": "parked?type=type3", "event": "event?id=7-7", "preview": "preview-rearm?class=http_403",
-	} {
+	for _, state := range []string{"pending", "retrying", "scheduled", "leased", "waiting", "parked", "sent"} {
+		pages[state] = "events?state=" + state
+		pages[state+" of a type"] = "events?state=" + state + "&type=none"
+	}
+	return client, op, pages
+}
+
+func BenchmarkConsole(b *testing.B) {
+	_, op, pages := loaded(b, 100_000)
+	for name, to := range pages {
 		b.Run(name, func(b *testing.B) {
 			for b.Loop() {
 				s := newSite(b, op, nil) // with nothing cached
@@ -33,5 +51,25 @@ func BenchmarkConsole(b *testing.B) {
 				}
 			}
 		})
+	}
+}
+
+// soon is the time within which a page of 100,000 events comes.
+const soon = 200 * time.Millisecond
+
+func TestPagesCostLessThan200MillisecondsAt100000Events(t *testing.T) {
+	if os.Getenv("LUATX_VERIFY") == "" {
+		t.Skip("LUATX_VERIFY=1 measures the pages")
+	}
+	client, op, pages := loaded(t, 100_000)
+	for _, name := range slices.Sorted(maps.Keys(pages)) {
+		cost := admintest.CPU(t, client, func() {
+			if status, _ := newSite(t, op, nil).get(t, pages[name]); status >= 400 {
+				t.Fatalf("%s: %d", name, status)
+			}
+		})
+		if t.Logf("%-20s %v", name, cost.Round(100*time.Microsecond)); cost > soon {
+			t.Errorf("%s costs %v", name, cost)
+		}
 	}
 }

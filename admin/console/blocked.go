@@ -2,7 +2,6 @@ package console
 
 import (
 	"github.com/luatx/luatx/admin"
-	"github.com/luatx/luatx/admin/internal/desk"
 	"github.com/luatx/luatx/admin/internal/guard"
 	"github.com/luatx/luatx/outbox"
 )
@@ -25,10 +24,7 @@ type blockedRow struct {
 // blocked lists the parked events that hold back others.
 func (u *ui) blocked(c *guard.Call) error {
 	ctx, query, base := c.R.Context(), c.Query, c.Base()
-	filter, err := desk.FilterOf(query)
-	if err == nil {
-		err = u.desk.Check(filter)
-	}
+	filter, err := u.desk.EventFilter(query)
 	if err != nil {
 		return err
 	}

@@ -97,6 +97,9 @@ func (u *ui) routes() []guard.Route {
 		{Pattern: "GET /letter", Needs: guard.MayView, Do: u.letter},
 		{Pattern: "POST /retry-dead", Needs: guard.MayRetry, Do: u.retryDead, Scans: true},
 		{Pattern: "POST /discard-dead", Needs: guard.MayPurge, Do: u.discardDead, Scans: true},
+		{Pattern: "GET /import-dead", Needs: guard.MayPurge, Do: u.importForm},
+		{Pattern: "POST /preview-import-dead", Needs: guard.MayPurge, Do: u.previewImport, Scans: true},
+		{Pattern: "POST /import-dead", Needs: guard.MayPurge, Do: u.importDead, Scans: true},
 		{Pattern: "GET /operations", Needs: guard.MayView, Do: u.operations},
 		{Pattern: "GET /operations/{id}", Needs: guard.MayView, Do: u.operation},
 		{Pattern: "POST /stop", Needs: guard.MayRetry, Do: u.stop},
@@ -174,7 +177,7 @@ func (u *ui) show(c *guard.Call, name, title string, body any, change ...func(*v
 func live(v *view) { v.Every = liveEvery }
 
 func (u *ui) write(c *guard.Call, v *view, status int) error {
-	var page bytes.Buffer // an error is told in the place of the page
+	var page bytes.Buffer // an error replaces the page
 	if err := u.pages[v.name].ExecuteTemplate(&page, "layout", v); err != nil {
 		return fmt.Errorf("console: page %s: %w", v.name, err)
 	}

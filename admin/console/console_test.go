@@ -2,6 +2,7 @@ package console_test
 
 import (
 	"html"
+	"io"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
@@ -85,8 +86,14 @@ func (s *site) get(t testing.TB, to string) (status int, page string) {
 // post sends a form, and returns the location of a redirect.
 func (s *site) post(t testing.TB, to string, form url.Values) (status int, page, location string) {
 	t.Helper()
-	r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, sitePrefix+to, strings.NewReader(form.Encode()))
-	r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+	return s.send(t, to, "application/x-www-form-urlencoded", strings.NewReader(form.Encode()))
+}
+
+// send posts a form of a content type.
+func (s *site) send(t testing.TB, to, kind string, body io.Reader) (status int, page, location string) {
+	t.Helper()
+	r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, sitePrefix+to, body)
+	r.Header.Set("Content-Type", kind)
 	reply := s.ask(t, r)
 	if location = reply.Header().Get("Location"); location != "" {
 		location = resolved(t, sitePrefix+to, location)
@@ -116,7 +123,7 @@ var (
 // addresses are within the console.
 const elements = " !doctype html head meta title link script noscript body a header div svg path rect polyline span form input button nav ul li main p " +
 	"footer dialog h1 h2 h3 dl dt dd kbd label section strong small figure figcaption table caption thead tbody tr th td time progress datalist option " +
-	"pre br code details summary "
+	"pre br code details summary textarea "
 
 // foreign returns the first part of a page that is not the console's own: an unknown element, attribute or address, or text
 // in place of code.

@@ -125,25 +125,10 @@ type letterPage struct {
 }
 
 func (u *ui) letter(c *guard.Call) error {
-	name, id := c.Query.Get("stream"), c.Query.Get("id")
-	if err := desk.CheckDead(name, admin.DeadLetterFilter{IDs: []string{id}}); err != nil {
-		return err
-	}
-	shown := c.Query.Get("body") == "1"
-	if shown {
-		if err := c.Disclose(); err != nil {
-			return err
-		}
-	}
-	letters := c.Op.DeadLetters(name)
-	l, err := letters.Show(c.R.Context(), id)
+	name, id, shown := c.Query.Get("stream"), c.Query.Get("id"), c.Query.Get("body") == "1"
+	l, err := u.desk.DeadLetter(c, shown)
 	if err != nil {
 		return err
-	}
-	if shown {
-		if err := letters.RecordRead(c.R.Context(), "by id", l); err != nil {
-			return err
-		}
 	}
 	now, err := u.desk.Time(c.R.Context())
 	if err != nil {

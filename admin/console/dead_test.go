@@ -1,7 +1,10 @@
 package console_test
 
 import (
+	"bytes"
 	"html"
+	"maps"
+	"mime/multipart"
 	"net/http"
 	"net/url"
 	"strings"
@@ -127,6 +130,84 @@ func TestConsoleShowsDeadLettersAndTheirDataWhereItIsAskedFor(t *testing.T) {
 		}
 		if n := client.XLen(t.Context(), stream.DeadLetterKey(key)).Val(); n != 1 {
 			t.Errorf("%d dead letters", n)
+		}
+	})
+}
+
+func TestConsoleImportsTheLinesOfAnExportAfterAPreview(t *testing.T) {
+	t.Parallel()
+	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
+		_, op := admintest.Service(t, client, 1)
+		key := "{" + redistest.Tag(t) + "}:orders"
+		admintest.DeadLetters(t, client, key, "billing", "no such bank", 3)
+		s, at := newSite(t, op, nil), "stream="+url.QueryEscape(key)
+		if _, page := s.get(t, "dead?"+at); !strings.Contains(page, "./import-dead?stream=") {
+			t.Errorf("the list leads to no import:\n%s", page)
+		}
+		var lines strings.Builder
+		_, err := op.DeadLetters(key).Export(redistest.Soon(t), &lines, admin.DeadLetterFilter{})
+		redistest.Must(t, err)
+		first := deadLetters(t, op, key)[0].ID
+		_, err = op.DeadLetters(key).Discard(redistest.Soon(t), admin.DeadLetterFilter{IDs: []string{first}}, "r", admin.DeadLetterOptions{})
+		redistest.Must(t, err)
+
+		if _, page := s.get(t, "import-dead?"+at); !strings.Contains(page, `type="file"`) || !strings.Contains(page, `enctype="multipart/form-data"`) {
+			t.Errorf("the form:\n%s", page)
+		}
+		send := func(to string, form url.Values, file string) (int, string, string) {
+			t.Helper()
+			var body bytes.Buffer
+			w := multipart.NewWriter(&body)
+			for name, values := range form {
+				redistest.Must(t, w.WriteField(name, values[0]))
+			}
+			if file != "" {
+				part, err := w.CreateFormFile("file", "dead.ndjson")
+				redistest.Must(t, err)
+				_, err = part.Write([]byte(file))
+				redistest.Must(t, err)
+			}
+			redistest.Must(t, w.Close())
+			return s.send(t, to, w.FormDataContentType(), &body)
+		}
+		_, page, _ := send("preview-import-dead", url.Values{"stream": {key}}, lines.String())
+		sentence := "Import 1 dead letter of " + key
+		if form := formOf(page, `action="./import-dead"`); form.Get("confirm") != sentence || !strings.Contains(page, "2 exist already") ||
+			!strings.Contains(html.UnescapeString(page), "luatx dead import --reason '…' --yes -- '"+key+"' dead.ndjson") {
+			t.Fatalf("the preview asks for %q:\n%s", form.Get("confirm"), page)
+		}
+		good := url.Values{"stream": {key}, "lines": {lines.String()}, "reason": {"again"}, "confirm": {sentence}}
+		for name, value := range map[string]string{"confirm": "Import 3 dead letters of " + key, "reason": "", "lines": ""} {
+			form := maps.Clone(good)
+			form[name] = []string{value}
+			if status, page, location := send("import-dead", form, ""); status != http.StatusOK || location != "" || len(deadLetters(t, op, key)) != 2 {
+				t.Errorf("without %s: %d to %q:\n%s", name, status, location, page)
+			}
+		}
+		for lines, want := range map[string]string{"x": "line 1", `{"stream":"other","fields":["a","b"]}`: "line 1: its stream"} {
+			if status, page, _ := send("preview-import-dead", url.Values{"stream": {key}, "lines": {lines}}, ""); status != http.StatusUnprocessableEntity || !strings.Contains(page, want) {
+				t.Errorf("%s: %d:\n%s", lines, status, page)
+			}
+		}
+		if status, _, _ := send("preview-import-dead", url.Values{"stream": {key}}, strings.Repeat("x", 2<<20)); status != http.StatusRequestEntityTooLarge {
+			t.Errorf("2 MB: %d", status)
+		}
+		status, page, location := send("import-dead", good, "")
+		if status != http.StatusSeeOther || !strings.HasPrefix(location, sitePrefix+"operations/") {
+			t.Fatalf("%d to %q:\n%s", status, location, page)
+		}
+		redistest.Eventually(t, "the import to end", func() bool {
+			_, page := s.get(t, location)
+			return strings.Contains(page, "<strong>done</strong>") && strings.Contains(page, "1 done")
+		})
+		if n := len(deadLetters(t, op, key)); n != 3 {
+			t.Errorf("%d dead letters", n)
+		}
+		if _, page, _ := send("preview-import-dead", good, ""); !strings.Contains(page, "All 3 dead letters exist already") {
+			t.Errorf("a second import:\n%s", page)
+		}
+		if _, page := s.get(t, "audit"); !strings.Contains(page, "again") || !strings.Contains(page, "import") {
+			t.Errorf("the audit:\n%s", page)
 		}
 	})
 }

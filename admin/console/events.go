@@ -85,7 +85,7 @@ func (u *ui) events(c *guard.Call) error {
 	if err != nil {
 		return err
 	}
-	filter, err := desk.FilterOf(query)
+	filter, err := u.desk.EventFilter(query)
 	if err != nil {
 		return err
 	}

@@ -78,7 +78,7 @@ func TestEventsOfEveryStateAreListedAndChangedAfterAPreview(t *testing.T) {
 
 		_, page = s.get(t, "preview-events-discard?state=pending&event="+at+":due")
 		if _, _, location := confirm(t, s, "events-discard", page, url.Values{"reason": {"never"}}); location != "" {
-			t.Error("an event is discarded by a reader who is not sure")
+			t.Error("an event is discarded although the reader has not confirmed it")
 		}
 		if _, _, location := confirm(t, s, "events-discard", page, url.Values{"sure": {"yes"}}); location != "" {
 			t.Error("an event is discarded without a reason")

@@ -226,6 +226,7 @@ func TestConsoleEscapesEveryTextFromOutside(t *testing.T) {
 		dead + "&text=~no text~":                                        {"no text"},
 		"letter" + of + "&id=1-1&body=1":                                {"stream", "entry", "dead reason", "dead group", "dead consumer", "dead type", "subject", "dead data", "host"},
 		"letter" + of + "&id=~no id~":                                   {"no id"},
+		"import-dead" + of:                                              {"stream"},
 		"preview-retry-dead" + of + "&since=~no time~":                  {"no time"},
 		"preview-retry-dead" + of + "&group=~dead group~":               {"stream", "dead group", "host"},
 		"preview-discard-dead" + of + "&reason=~gone~&id=1-1":           {"stream", "gone", "dead group"},

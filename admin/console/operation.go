@@ -29,7 +29,7 @@ type operationPage struct {
 }
 
 // operationNames are the kinds of work, for people.
-var operationNames = map[string]string{"rearm": "Re-arm", "discard": "Discard", "retry": "Retry", "reschedule": "Reschedule", "cancel": "Cancel", "park": "Park", "fix": "Settle what disagrees"}
+var operationNames = map[string]string{"rearm": "Re-arm", "discard": "Discard", "retry": "Retry", "reschedule": "Reschedule", "cancel": "Cancel", "park": "Park", "import": "Import dead letters", "fix": "Settle what disagrees"}
 
 // shownFindings is how many findings a page lists.
 const shownFindings = 200

@@ -44,10 +44,7 @@ const liveHeader = "X-Luatx-Live"
 
 func (u *ui) parked(c *guard.Call) error {
 	ctx, query, base := c.R.Context(), c.Query, c.Base()
-	filter, err := desk.FilterOf(query)
-	if err == nil {
-		err = u.desk.Check(filter)
-	}
+	filter, err := u.desk.EventFilter(query)
 	if err != nil {
 		return err
 	}

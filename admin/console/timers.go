@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/luatx/luatx/admin"
+	"github.com/luatx/luatx/admin/internal/desk"
 	"github.com/luatx/luatx/admin/internal/guard"
 )
 
@@ -13,8 +14,9 @@ type timersPage struct {
 	Text   string
 	State  string
 	Timers []admin.Timer
-	More   bool
 	Now    time.Time
+
+	First, Next string
 }
 
 // timerStates are the lists of timers, by the value in an address.
@@ -26,7 +28,7 @@ var timerStates = []struct {
 // timersShown is how many timers a page lists.
 const timersShown = 100
 
-// timers shows how many timers there are, and the first ones of a list.
+// timers shows how many timers there are, and a page of a list.
 func (u *ui) timers(c *guard.Call) error {
 	page := timersPage{Text: c.Query.Get("text"), State: c.Query.Get("state")}
 	var chosen *admin.TimerFilter
@@ -43,7 +45,7 @@ func (u *ui) timers(c *guard.Call) error {
 	if chosen == nil {
 		return guard.BadRequest("state %.80q: use due, decided, or nothing", page.State)
 	}
-	chosen.Text = page.Text
+	chosen.Text, chosen.After = page.Text, c.Query.Get("cursor")
 	ctx := c.R.Context()
 	var err error
 	if page.Stats, err = c.Op.TimerStats(ctx); err != nil {
@@ -52,15 +54,19 @@ func (u *ui) timers(c *guard.Call) error {
 	if page.Now, err = u.desk.Time(ctx); err != nil {
 		return err
 	}
-	for t, err := range c.Op.Timers(ctx, *chosen) {
-		if err != nil {
-			return err
-		}
-		if len(page.Timers) == timersShown {
-			page.More = true
-			break
-		}
-		page.Timers = append(page.Timers, t)
+	found, err := desk.Timers(ctx, c.Op, *chosen, timersShown)
+	if err != nil {
+		return err
+	}
+	page.Timers = found.Timers
+	link := func(more ...string) string {
+		return pageLink(c.Base(), "timers", append([]string{"state", page.State, "text", page.Text}, more...)...)
+	}
+	if chosen.After != "" {
+		page.First = link()
+	}
+	if found.Next != "" {
+		page.Next = link("cursor", found.Next)
 	}
 	return u.show(c, "timers", "Timers", page, live)
 }

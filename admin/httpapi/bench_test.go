@@ -3,11 +3,16 @@ package httpapi_test
 import (
 	"context"
 	"fmt"
+	"maps"
 	"math"
 	"net/http"
+	"net/url"
+	"os"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 
@@ -16,6 +21,7 @@ import (
 	"github.com/luatx/luatx/admin/internal/admintest"
 	"github.com/luatx/luatx/internal/test/redistest"
 	"github.com/luatx/luatx/internal/test/rig"
+	"github.com/luatx/luatx/outbox"
 )
 
 // parkThousands parks n thousand events of a name in all shards, the last hundred of a class and a type of their own.
@@ -64,7 +70,7 @@ func (c *counting) count(cmd redis.Cmder) {
 	}
 	c.all.Add(1)
 	switch strings.ToLower(cmd.Name()) {
-	case "keys", "smembers", "hkeys", "hvals", "scan":
+	case "keys", "smembers", "hkeys", "hvals", "lrange", "scan":
 		c.unbounded.Add(1)
 	}
 }
@@ -82,7 +88,7 @@ func TestPagesAndNumbersCostNoMoreWhenMoreIsParked(t *testing.T) {
 		for range 3 { // the first may load scripts, and a wake-up of the commits before goes out on its own
 			_, h := handlerOf(t, tr, client, httpapi.Config{})
 			c.all.Store(0)
-			told[any](t, h, http.MethodGet, target, "", http.StatusOK)
+			replied[any](t, h, http.MethodGet, target, "", http.StatusOK)
 			least = min(least, c.all.Load())
 		}
 		return least
@@ -104,19 +110,70 @@ func TestPagesAndNumbersCostNoMoreWhenMoreIsParked(t *testing.T) {
 	}
 }
 
-// BenchmarkHandler measures the numbers and first pages with 100,000 parked events.
+func TestNoRouteRunsACommandWithoutBounds(t *testing.T) {
+	t.Parallel()
+	redistest.Need(t)
+	client := redistest.Shared(t).Client(t)
+	w := newWard(t, client, httpapi.Config{})
+	var c counting
+	client.AddHook(&c)
+	for route, tries := range w.tries() {
+		for _, try := range tries {
+			w.ask(t, route, try)
+		}
+		if n := c.unbounded.Swap(0); n > 0 {
+			t.Errorf("%s: %d commands without bounds", route, n)
+		}
+	}
+	if c.all.Load() < 100 {
+		t.Errorf("only %d commands were seen", c.all.Load())
+	}
+}
+
+// loaded returns the handler of a service with n events in all states, and lists to measure by name.
+func loaded(t testing.TB, n int) (redis.UniversalClient, func() *httpapi.Handler, map[string]string) {
+	t.Helper()
+	redistest.Need(t)
+	client := redistest.Single(t, redistest.Own()).Client(t)
+	tr, _ := admintest.Service(t, client, 16)
+	stream := "{" + redistest.Tag(t) + "}:orders"
+	admintest.Fill(t, tr, admintest.LoadOf(n))
+	admintest.FillMore(t, client, tr, stream)
+	named := "?stream=" + url.QueryEscape(stream)
+	lists := map[string]string{
+		"stats": "stats", "parked": "parked", "class": "parked?class=http_422", "rare class": "parked?class=none", "type": "parked?type=none", "destination": "parked?destination=ledger",
+		"blocked": "blocked", "blocked key": "blocked?key=none", "event": "find?id=parked-bank-7-7", "dead": "dead" + named, "dead text": "dead" + named + "&text=none",
+		"timers": "timers", "due timers": "timers?due=1", "timers text": "timers?text=none", "processes": "processes", "streams": "streams?key=" + url.QueryEscape(stream), "audit": "audit",
+	}
+	for _, state := range outbox.States() {
+		lists[string(state)] = "events?state=" + string(state)
+		lists[string(state)+" of no type"] = "events?type=none&state=" + string(state)
+	}
+	return client, func() *httpapi.Handler { // of which nobody has asked yet
+		_, h := handlerOf(t, tr, client, httpapi.Config{})
+		return h
+	}, lists
+}
+
+func TestListsCostLessThan200MillisecondsAt100000Events(t *testing.T) {
+	if os.Getenv("LUATX_VERIFY") == "" {
+		t.Skip("LUATX_VERIFY=1 measures the lists")
+	}
+	client, fresh, lists := loaded(t, 100_000)
+	for _, name := range slices.Sorted(maps.Keys(lists)) {
+		cost := admintest.CPU(t, client, func() { replied[any](t, fresh(), http.MethodGet, "/api/"+lists[name], "", http.StatusOK) })
+		if t.Logf("%-20s %v", name, cost.Round(100*time.Microsecond)); cost > 200*time.Millisecond {
+			t.Errorf("%s costs %v", name, cost)
+		}
+	}
+}
+
 func BenchmarkHandler(b *testing.B) {
-	redistest.Need(b)
-	client := redistest.Shared(b).Client(b)
-	tr, _ := admintest.Service(b, client, 4)
-	parkThousands(b, tr, "e", 100)
-	for name, target := range map[string]string{
-		"stats": "/api/stats", "page": "/api/parked", "class": "/api/parked?class=http_422", "rare": "/api/parked?class=rare", "type": "/api/parked?type=paid",
-	} {
+	_, fresh, lists := loaded(b, 100_000)
+	for name, target := range lists {
 		b.Run(name, func(b *testing.B) {
 			for b.Loop() {
-				_, h := handlerOf(b, tr, client, httpapi.Config{}) // of which nobody has asked yet
-				told[any](b, h, http.MethodGet, target, "", http.StatusOK)
+				replied[any](b, fresh(), http.MethodGet, "/api/"+target, "", http.StatusOK)
 			}
 		})
 	}

@@ -28,7 +28,7 @@ func TestBlockedPagesListEachBlockedKeyOnceAndStatsCountThem(t *testing.T) {
 		}
 		found := map[string]int{}
 		for cursor := ""; ; {
-			p := told[page](t, h, http.MethodGet, "/api/blocked?limit=2&cursor="+url.QueryEscape(cursor), "", http.StatusOK)
+			p := replied[page](t, h, http.MethodGet, "/api/blocked?limit=2&cursor="+url.QueryEscape(cursor), "", http.StatusOK)
 			for _, e := range p.Events {
 				found[e.ID+" of "+e.Key] += e.HoldsBack
 			}
@@ -39,7 +39,7 @@ func TestBlockedPagesListEachBlockedKeyOnceAndStatsCountThem(t *testing.T) {
 		if len(found) != 5 || found["head c of k c"] != 2 {
 			t.Errorf("%v", found)
 		}
-		stats := told[struct {
+		stats := replied[struct {
 			Blocked struct{ Keys, Events int }
 			Age     float64 `json:"oldest_unpublished_seconds"`
 			Due     float64 `json:"oldest_due_seconds"`
@@ -47,7 +47,7 @@ func TestBlockedPagesListEachBlockedKeyOnceAndStatsCountThem(t *testing.T) {
 		if stats.Blocked.Keys != 5 || stats.Blocked.Events != 10 || stats.Age <= 0 || stats.Due != 0 {
 			t.Errorf("%+v", stats)
 		}
-		waits := told[struct {
+		waits := replied[struct {
 			Events []struct{ State, Behind string }
 		}](t, h, http.MethodGet, "/api/find?id=2+a", "", http.StatusOK)
 		if len(waits.Events) != 1 || waits.Events[0].State != "waiting" || waits.Events[0].Behind != "head a" {

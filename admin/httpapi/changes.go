@@ -18,7 +18,7 @@ func (h *Handler) events(c *guard.Call) error {
 	if err != nil {
 		return err
 	}
-	return list(c, func(ctx context.Context, op *admin.Operator, f outbox.Filter, cursor string, limit int) (desk.Page, error) {
+	return h.list(c, func(ctx context.Context, op *admin.Operator, f outbox.Filter, cursor string, limit int) (desk.Page, error) {
 		return h.desk.Events(ctx, op, state, f, cursor, limit)
 	})
 }

@@ -32,7 +32,7 @@ func TestEventsOfAStateArePagedAndChangedByNameAndByFilter(t *testing.T) {
 		admintest.Emit(t, tr, "a", "due")
 		found := map[string]bool{}
 		for cursor := ""; ; {
-			p := told[pageTold](t, h, http.MethodGet, "/api/events?state=scheduled&limit=2&cursor="+url.QueryEscape(cursor), "", http.StatusOK)
+			p := replied[pageTold](t, h, http.MethodGet, "/api/events?state=scheduled&limit=2&cursor="+url.QueryEscape(cursor), "", http.StatusOK)
 			for _, e := range p.Events {
 				if found[e.ID] {
 					t.Errorf("%s is listed twice", e.ID)
@@ -47,21 +47,21 @@ func TestEventsOfAStateArePagedAndChangedByNameAndByFilter(t *testing.T) {
 			t.Errorf("%v", found)
 		}
 		named := fmt.Sprintf(`{"events":[{"slot":%d,"id":"later0"},{"slot":%d,"id":"due"}],"reason":"r"}`, slot, slot)
-		answers := told[struct {
+		answers := replied[struct {
 			Done   int
 			Events []struct{ ID, Outcome string }
 		}](t, h, http.MethodPost, "/api/events/cancel", named, http.StatusOK)
 		if answers.Done != 1 || len(answers.Events) != 2 || answers.Events[1].Outcome != "wrong state" {
 			t.Errorf("%+v", answers)
 		}
-		counted := told[struct {
+		counted := replied[struct {
 			Matched      int
 			Destinations map[string]int
 		}](t, h, http.MethodPost, "/api/events/retry", `{"state":"scheduled","all":true,"reason":"r","dry_run":true}`, http.StatusOK)
 		if counted.Matched != 4 || counted.Destinations["bank"] != 4 {
 			t.Errorf("%+v", counted)
 		}
-		o := told[operationTold](t, h, http.MethodPost, "/api/events/retry", `{"state":"scheduled","filter":{"destination":"bank"},"limit":3,"reason":"r"}`, http.StatusAccepted)
+		o := replied[operationTold](t, h, http.MethodPost, "/api/events/retry", `{"state":"scheduled","filter":{"destination":"bank"},"limit":3,"reason":"r"}`, http.StatusAccepted)
 		if o = ended(t, h, o.ID); o.Matched != 3 || o.Done != 3 {
 			t.Errorf("%+v", o)
 		}
@@ -77,7 +77,7 @@ func TestStoppingAnOperationThatRemovesEventsNeedsTheRightToPurge(t *testing.T) 
 	who := httpapi.Identity{Name: "bob", May: httpapi.MayPurge}
 	tr, h := handler(t, client, httpapi.Config{Authorize: func(*http.Request) (httpapi.Identity, error) { return who, nil }})
 	admintest.Emit(t, tr, "a", "1")
-	o := told[operationTold](t, h, http.MethodPost, "/api/events/cancel", `{"all":true,"reason":"r"}`, http.StatusAccepted)
+	o := replied[operationTold](t, h, http.MethodPost, "/api/events/cancel", `{"all":true,"reason":"r"}`, http.StatusAccepted)
 	who.May = httpapi.MayRetry
-	told[struct{ Detail string }](t, h, http.MethodPost, "/api/operations/"+o.ID+"/stop", "{}", http.StatusForbidden)
+	replied[struct{ Detail string }](t, h, http.MethodPost, "/api/operations/"+o.ID+"/stop", "{}", http.StatusForbidden)
 }

@@ -189,6 +189,7 @@ func (w ward) tries() map[string][]try {
 		"POST /api/dead/import": {
 			{body: body + `"letters":[{"stream":` + strconv.Quote(w.stream) + `,"id":"1-1","fields":["a","b"]}]}`, want: 200},
 			{body: body + `"letters":[{"stream":"other","fields":["a","b"]}]}`, want: 422},
+			{body: `{"stream":` + strconv.Quote(w.stream) + `,"letters":[],"dry_run":true}`, want: 200},
 			{body: `{"stream":"x","letters":[]}`, want: 422},
 		},
 		"POST /api/dead/retry": {
@@ -250,6 +251,7 @@ func (w ward) tries() map[string][]try {
 			{want: 200},
 			{query: "decided=1&text=t&limit=1&slot=" + s, want: 200},
 			{query: "due=1", want: 200},
+			{query: "cursor=%21", want: 422},
 			{query: "due=x", want: 400},
 			{query: "slot=x", want: 400},
 			{query: "slot=1", want: 422},

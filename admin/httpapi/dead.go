@@ -38,28 +38,13 @@ type deadLetterJSON struct {
 
 // deadLetter replies with one dead letter.
 func (h *Handler) deadLetter(c *guard.Call) error {
-	name, id := c.Query.Get("stream"), c.Query.Get("id")
 	data, err := c.Flag("payload")
-	if err == nil {
-		err = desk.CheckDead(name, admin.DeadLetterFilter{IDs: []string{id}})
-	}
 	if err != nil {
 		return err
 	}
-	if data {
-		if err := c.Disclose(); err != nil {
-			return err
-		}
-	}
-	letters := c.Op.DeadLetters(name)
-	l, err := letters.Show(c.R.Context(), id)
+	l, err := h.desk.DeadLetter(c, data)
 	if err != nil {
 		return err
-	}
-	if data {
-		if err := letters.RecordRead(c.R.Context(), "by id", l); err != nil {
-			return err
-		}
 	}
 	return c.Answer(http.StatusOK, deadLetterJSON{l, newPayload(h.desk.DeadPayload(l), data)})
 }
@@ -94,12 +79,13 @@ type deadImportRequest struct {
 	Stream  string            `json:"stream"`
 	Reason  string            `json:"reason"`
 	Letters []json.RawMessage `json:"letters"`
+	DryRun  bool              `json:"dry_run"`
 }
 
-// deadImport adds exported lines to the dead letters.
+// deadImport adds exported lines to the dead letters; a dry run counts them.
 func (h *Handler) deadImport(c *guard.Call, ask deadImportRequest) error {
 	err := desk.CheckDead(ask.Stream, admin.DeadLetterFilter{})
-	if err == nil {
+	if err == nil && !ask.DryRun {
 		err = reasoned(ask.Reason)
 	}
 	if err != nil {
@@ -110,7 +96,7 @@ func (h *Handler) deadImport(c *guard.Call, ask deadImportRequest) error {
 		lines.Write(line)
 		lines.WriteByte('\n')
 	}
-	r, err := c.Op.DeadLetters(ask.Stream).Import(c.R.Context(), &lines, ask.Reason)
+	r, err := c.Op.DeadLetters(ask.Stream).Import(c.R.Context(), &lines, ask.Reason, admin.ImportOptions{DryRun: ask.DryRun})
 	if err != nil {
 		return err
 	}

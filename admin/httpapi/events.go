@@ -64,14 +64,14 @@ const (
 )
 
 // parked replies with a page of parked events.
-func (h *Handler) parked(c *guard.Call) error { return list(c, h.desk.Parked) }
+func (h *Handler) parked(c *guard.Call) error { return h.list(c, h.desk.Parked) }
 
 // blocked replies with a page of the parked events that hold back others.
-func (h *Handler) blocked(c *guard.Call) error { return list(c, h.desk.Blocked) }
+func (h *Handler) blocked(c *guard.Call) error { return h.list(c, h.desk.Blocked) }
 
 // list replies with a page of events.
-func list(c *guard.Call, pageOf func(context.Context, *admin.Operator, outbox.Filter, string, int) (desk.Page, error)) error {
-	f, err := desk.FilterOf(c.Query)
+func (h *Handler) list(c *guard.Call, pageOf func(context.Context, *admin.Operator, outbox.Filter, string, int) (desk.Page, error)) error {
+	f, err := h.desk.EventFilter(c.Query)
 	if err != nil {
 		return err
 	}
@@ -95,10 +95,7 @@ var errRedacted = &guard.Problem{Status: http.StatusForbidden, Detail: "payloads
 
 // export replies with parked events as lines, in the format of outbox.Store.
 func (h *Handler) export(c *guard.Call) error {
-	f, err := desk.FilterOf(c.Query)
-	if err == nil {
-		err = h.desk.Check(f)
-	}
+	f, err := h.desk.EventFilter(c.Query)
 	switch {
 	case err != nil:
 		return err

@@ -1,12 +1,14 @@
 package httpapi_test
 
 import (
+	"encoding/base64"
 	"encoding/json"
 	"fmt"
 	"io"
 	"log/slog"
 	"maps"
 	"math/rand/v2"
+	"mime/multipart"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
@@ -61,6 +63,31 @@ func (d dice) noise() string {
 	return string(b)
 }
 
+// known returns a value that a parameter or field of the name can have, or other.
+func (d dice) known(name, other string) string {
+	switch name {
+	case "slot":
+		return strconv.Itoa(d.ward.slot)
+	case "stream":
+		return d.ward.stream
+	case "id":
+		return oneOf(d, d.ward.letter, "1", "p1", other)
+	case "key":
+		return oneOf(d, "k", d.ward.stream)
+	case "kind":
+		return oneOf(d, "relay", "trigger", other)
+	case "subject", "text":
+		return oneOf(d, "t1", "t2", other)
+	case "state":
+		return oneOf(d, "pending", "retrying", "scheduled", "waiting", "leased", "parked", "sent", "due", "decided")
+	case "cursor":
+		return oneOf(d, d.ward.letter, "MSAyIHg", base64.RawURLEncoding.EncodeToString(fmt.Appendf(nil, "%d %d t", d.ward.slot, d.IntN(9))), other)
+	case "lines":
+		return fmt.Sprintf(`{"stream":%q,"id":"1-1","fields":["a",%q]}`, d.ward.stream, other)
+	}
+	return other
+}
+
 // query returns a query, mostly one that a route accepts.
 func (d dice) query(about action) string {
 	if d.IntN(20) == 0 {
@@ -73,8 +100,8 @@ func (d dice) query(about action) string {
 	var parts []string
 	for range d.IntN(4) {
 		name, value := oneOf(d, names...), d.noise()
-		if name == "slot" && d.IntN(3) > 0 {
-			value = strconv.Itoa(d.ward.slot)
+		if d.IntN(3) > 0 {
+			value = d.known(name, value)
 		}
 		parts = append(parts, name+"="+url.QueryEscape(value))
 	}
@@ -125,7 +152,7 @@ func (d dice) value(name string, of schema) string {
 	case "object":
 		return d.object(of)
 	}
-	text, _ := json.Marshal(oneOf(d, strconv.Itoa(d.IntN(9)), "http_422", "sold", "bank", "a", d.noise())) // a string cannot fail
+	text, _ := json.Marshal(d.known(name, oneOf(d, strconv.Itoa(d.IntN(9)), "http_422", "sold", "bank", "a", d.noise()))) // a string cannot fail
 	return string(text)
 }
 
@@ -135,20 +162,35 @@ func (d dice) page() *http.Request {
 	path = strings.ReplaceAll(path, "{id}", url.PathEscape(d.noise()))
 	form := url.Values{}
 	for range d.IntN(6) {
-		form.Add(oneOf(d, pageFields...), oneOf(d, "1", "on", "yes", "all", "10", "http_422", "bank", strconv.Itoa(d.ward.slot), strconv.Itoa(d.ward.slot)+" 1", d.noise()))
+		name := oneOf(d, pageFields...)
+		form.Add(name, d.known(name, oneOf(d, "1", "on", "yes", "all", "10", "http_422", "bank", strconv.Itoa(d.ward.slot), strconv.Itoa(d.ward.slot)+" 1", d.noise())))
 	}
 	if method != http.MethodPost {
 		return made(method, path, form.Encode(), "")
 	}
-	r := made(method, path, "", form.Encode())
-	r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+	if d.IntN(4) > 0 {
+		r := made(method, path, "", form.Encode())
+		r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+		return r
+	}
+	var body strings.Builder
+	w := multipart.NewWriter(&body)
+	for name, values := range form {
+		_ = w.WriteField(name, values[0]) // a Builder takes all
+	}
+	if part, err := w.CreateFormFile(oneOf(d, "file", "lines"), d.noise()); err == nil {
+		_, _ = part.Write([]byte(d.known("lines", d.noise())))
+	}
+	_ = w.Close()
+	r := made(method, path, "", body.String()[:body.Len()-d.IntN(2)*d.IntN(body.Len())])
+	r.Header.Set("Content-Type", w.FormDataContentType())
 	return r
 }
 
 // pageFields lists names of form fields.
 var pageFields = []string{
 	"aggregate", "destination", "type", "key", "class", "text", "older_than", "id", "slot", "cursor", "limit", "payload", "event", "reason", "canary", "rate", "max_parked_again",
-	"canary_wait", "all", "confirm", "count", "expected", "to", "scope", "handler", "source", "for", "since", "role", "theme", "body", "check", "here", "of", "sure", "state", "at", "x",
+	"canary_wait", "all", "confirm", "count", "expected", "to", "scope", "handler", "source", "for", "since", "role", "theme", "body", "check", "here", "of", "sure", "state", "at", "stream", "group", "lines", "kind", "x",
 }
 
 // request returns a random request.
@@ -226,6 +268,7 @@ func TestRandomRequestsNeverCauseAServerError(t *testing.T) {
 		redistest.Must(t, err)
 	}
 	w := newWard(t, redistest.Shared(t).Client(t), httpapi.Config{Logger: slog.New(slog.DiscardHandler), MaxOperations: 50})
+	admintest.Block(t, w.tr, "a", "k", "head", "behind")
 	d, statuses := newDice(t, w, seed), map[int]int{}
 	requests := 20_000
 	if os.Getenv("LUATX_VERIFY") != "" {
@@ -256,6 +299,14 @@ func FuzzHandler(f *testing.F) {
 	f.Add("GET", "/api/parked", "class=http_422&limit=2", "application/json", "")
 	f.Add("POST", "/api/parked/rearm", "", "application/json", `{"filter":{"class":"http_422"},"dry_run":true}`)
 	f.Add("POST", "/api/events/erase", "", "application/json", `{"events":[{"slot":1,"id":"x"}],"reason":"r"}`)
+	f.Add("GET", "/api/dead", "stream=s&cursor=1-1%40pt0", "", "")
+	f.Add("POST", "/api/dead/import", "", "application/json", `{"stream":"s","dry_run":true,"letters":[{"stream":"s","fields":["a","b"]}]}`)
+	f.Add("GET", "/api/blocked", "key=k&cursor=MSAyIHg", "", "")
+	f.Add("GET", "/api/events", "state=waiting&cursor=MSAyIHg", "", "")
+	f.Add("POST", "/api/events/reschedule", "", "application/json", `{"all":true,"dry_run":true,"reason":"r","at":"2100-01-01T00:00:00Z"}`)
+	f.Add("GET", "/api/timers", "decided=1&cursor=MSAyIHg", "", "")
+	f.Add("GET", "/api/timer", "subject=t1", "", "")
+	f.Add("GET", "/api/processes", "kind=trigger", "", "")
 	f.Add("GET", "/api/find", "id=%3Cscript%3E&payload=1", "", "")
 	_, client := redistest.Mini(f)
 	w := newWard(f, redis.UniversalClient(client), httpapi.Config{Logger: slog.New(slog.DiscardHandler)})

@@ -25,8 +25,8 @@ import (
 	"github.com/luatx/luatx/outbox"
 )
 
-// told sends a request and reads what is answered.
-func told[T any](t testing.TB, h http.Handler, method, target, body string, want int) (reply T) {
+// replied sends a request and decodes the reply.
+func replied[T any](t testing.TB, h http.Handler, method, target, body string, want int) (reply T) {
 	t.Helper()
 	w := answer(h, asked(t, method, target, body))
 	if w.Code != want {
@@ -62,7 +62,7 @@ type operationTold struct {
 func ended(t testing.TB, h http.Handler, id string) (o operationTold) {
 	t.Helper()
 	redistest.Eventually(t, "the operation to end", func() bool {
-		o = told[operationTold](t, h, http.MethodGet, "/api/operations/"+id, "", http.StatusOK)
+		o = replied[operationTold](t, h, http.MethodGet, "/api/operations/"+id, "", http.StatusOK)
 		return !o.Running
 	})
 	return o
@@ -85,7 +85,7 @@ func TestPagesListEachEventOnceWhileOthersAreDiscarded(t *testing.T) {
 		redistest.Must(t, err)
 		var got []string
 		for cursor, pages := "", 0; pages == 0 || cursor != ""; pages++ {
-			page := told[pageTold](t, h, http.MethodGet, "/api/parked?class=http_422&limit=7&cursor="+url.QueryEscape(cursor), "", http.StatusOK)
+			page := replied[pageTold](t, h, http.MethodGet, "/api/parked?class=http_422&limit=7&cursor="+url.QueryEscape(cursor), "", http.StatusOK)
 			if cursor = page.Next; len(page.Events) != 7 && cursor != "" {
 				t.Errorf("a page of %d", len(page.Events))
 			}
@@ -154,36 +154,36 @@ func TestActsByNameAndFilterAreDoneAndRecordedForTheirSender(t *testing.T) {
 		}})
 		h, slot := w.handler, strconv.Itoa(w.slot)
 		type answers struct{ Done int }
-		if got := told[answers](t, h, http.MethodPost, "/api/parked/rearm", `{"events":[{"slot":`+slot+`,"id":"1"},{"slot":`+slot+`,"id":"6"}]}`, 200); got.Done != 1 {
+		if got := replied[answers](t, h, http.MethodPost, "/api/parked/rearm", `{"events":[{"slot":`+slot+`,"id":"1"},{"slot":`+slot+`,"id":"6"}]}`, 200); got.Done != 1 {
 			t.Errorf("re-armed by name: %+v", got)
 		}
 		type dry struct {
 			Matched int
 			Classes map[string]int
 		}
-		if got := told[dry](t, h, http.MethodPost, "/api/parked/rearm", `{"filter":{"class":"http_422"},"dry_run":true}`, 200); got.Matched != 4 || got.Classes["http_422"] != 4 {
+		if got := replied[dry](t, h, http.MethodPost, "/api/parked/rearm", `{"filter":{"class":"http_422"},"dry_run":true}`, 200); got.Matched != 4 || got.Classes["http_422"] != 4 {
 			t.Errorf("a dry run: %+v", got)
 		}
-		o := told[operationTold](t, h, http.MethodPost, "/api/parked/rearm", `{"filter":{"class":"http_422","ids":["2"]}}`, 202)
+		o := replied[operationTold](t, h, http.MethodPost, "/api/parked/rearm", `{"filter":{"class":"http_422","ids":["2"]}}`, 202)
 		if o = ended(t, h, o.ID); o.Done != 1 || o.Rearm.Rearmed != 1 || o.Error != "" || o.Stopped {
 			t.Errorf("re-armed: %+v", o)
 		}
-		o = told[operationTold](t, h, http.MethodPost, "/api/parked/discard", `{"filter":{"type":"sold"},"reason":"of no use","limit":2}`, 202)
+		o = replied[operationTold](t, h, http.MethodPost, "/api/parked/discard", `{"filter":{"type":"sold"},"reason":"of no use","limit":2}`, 202)
 		if o = ended(t, h, o.ID); o.Done != 2 || o.Matched != 2 || o.Error != "" {
 			t.Errorf("discarded: %+v", o)
 		}
-		if got := told[answers](t, h, http.MethodPost, "/api/events/erase", `{"events":[{"slot":`+slot+`,"id":"5"}],"reason":"asked for"}`, 200); got.Done != 1 {
+		if got := replied[answers](t, h, http.MethodPost, "/api/events/erase", `{"events":[{"slot":`+slot+`,"id":"5"}],"reason":"asked for"}`, 200); got.Done != 1 {
 			t.Errorf("erased: %+v", got)
 		}
-		o = told[operationTold](t, h, http.MethodPost, "/api/fix", `{}`, 202)
+		o = replied[operationTold](t, h, http.MethodPost, "/api/fix", `{}`, 202)
 		if o = ended(t, h, o.ID); o.Done == 0 || len(o.Findings) == 0 || !o.Findings[0].Fixed {
 			t.Errorf("fixed: %+v", o)
 		}
-		told[any](t, h, http.MethodPost, "/api/destinations/pause", `{"destination":"bank","reason":"down"}`, 200)
-		if got := told[struct{ Resumed bool }](t, h, http.MethodPost, "/api/destinations/resume", `{"destination":"bank"}`, 200); !got.Resumed {
+		replied[any](t, h, http.MethodPost, "/api/destinations/pause", `{"destination":"bank","reason":"down"}`, 200)
+		if got := replied[struct{ Resumed bool }](t, h, http.MethodPost, "/api/destinations/resume", `{"destination":"bank"}`, 200); !got.Resumed {
 			t.Error("nothing was paused")
 		}
-		records := told[struct {
+		records := replied[struct {
 			Records []struct{ Who, Act, Why string }
 		}](t, h, http.MethodGet, "/api/audit", "", 200).Records
 		var acts []string
@@ -224,7 +224,7 @@ func TestDryRunOfDiscardCountsAndAnIDInSeveralSlotsNeedsSlots(t *testing.T) {
 			Matched int
 			Classes map[string]int
 		}
-		got := told[counted](t, w.handler, http.MethodPost, "/api/parked/discard", `{"filter":{"class":"http_422"},"reason":"r","dry_run":true}`, 200)
+		got := replied[counted](t, w.handler, http.MethodPost, "/api/parked/discard", `{"filter":{"class":"http_422"},"reason":"r","dry_run":true}`, 200)
 		if got.Matched != 6 || got.Classes["http_422"] != 6 {
 			t.Errorf("a dry run: %+v", got)
 		}
@@ -233,7 +233,7 @@ func TestDryRunOfDiscardCountsAndAnIDInSeveralSlotsNeedsSlots(t *testing.T) {
 			if act == "discard" {
 				body = `"reason":"r"}`
 			}
-			refused := told[struct{ Detail string }](t, w.handler, http.MethodPost, "/api/parked/"+act, `{"filter":{"ids":["1"]},`+body, 409)
+			refused := replied[struct{ Detail string }](t, w.handler, http.MethodPost, "/api/parked/"+act, `{"filter":{"ids":["1"]},`+body, 409)
 			if !strings.Contains(refused.Detail, `the id "1" is parked in the slots`) {
 				t.Errorf("%s: %+v", act, refused)
 			}
@@ -241,7 +241,7 @@ func TestDryRunOfDiscardCountsAndAnIDInSeveralSlotsNeedsSlots(t *testing.T) {
 		if after := parked(); after != before {
 			t.Errorf("%d events are parked, want %d", after, before)
 		}
-		o := told[operationTold](t, w.handler, http.MethodPost, "/api/parked/discard", fmt.Sprintf(`{"filter":{"ids":["1"],"slots":[%d]},"reason":"r"}`, w.slot), 202)
+		o := replied[operationTold](t, w.handler, http.MethodPost, "/api/parked/discard", fmt.Sprintf(`{"filter":{"ids":["1"],"slots":[%d]},"reason":"r"}`, w.slot), 202)
 		if o = ended(t, w.handler, o.ID); o.Done != 1 {
 			t.Errorf("discarded: %+v", o)
 		}
@@ -259,7 +259,7 @@ func TestCanaryGoesFirstAndOthersFollow(t *testing.T) {
 		admintest.Park(t, tr, "a", "http_422", "sold", ids...)
 		l := &admintest.Till{}
 		admintest.Relay(t, tr, func(e *message.RawMessage) error { return l.Take(e, false) })
-		o := told[operationTold](t, h, http.MethodPost, "/api/parked/rearm", `{"all":true,"canary":10}`, 202)
+		o := replied[operationTold](t, h, http.MethodPost, "/api/parked/rearm", `{"all":true,"canary":10}`, 202)
 		if o = ended(t, h, o.ID); o.Done != 60 || o.Rearm.Canary.Sent != 10 || o.Rearm.Stopped != "" {
 			t.Errorf("%+v", o)
 		}
@@ -276,20 +276,20 @@ func TestOperationsAreBoundedAndEndByStopOrClose(t *testing.T) {
 	const waits = `{"all":true,"canary":1,"canary_wait_seconds":3600}` // nobody publishes
 	var begun []operationTold
 	for range 2 {
-		begun = append(begun, told[operationTold](t, h, http.MethodPost, "/api/parked/rearm", waits, 202))
+		begun = append(begun, replied[operationTold](t, h, http.MethodPost, "/api/parked/rearm", waits, 202))
 	}
-	told[any](t, h, http.MethodPost, "/api/fix", `{}`, http.StatusConflict)
-	told[any](t, h, http.MethodPost, "/api/operations/"+begun[0].ID+"/stop", `{}`, 200)
+	replied[any](t, h, http.MethodPost, "/api/fix", `{}`, http.StatusConflict)
+	replied[any](t, h, http.MethodPost, "/api/operations/"+begun[0].ID+"/stop", `{}`, 200)
 	if o := ended(t, h, begun[0].ID); !o.Stopped || o.Error != "" {
 		t.Errorf("stopped: %+v", o)
 	}
-	o := told[operationTold](t, h, http.MethodPost, "/api/fix", `{}`, 202)
+	o := replied[operationTold](t, h, http.MethodPost, "/api/fix", `{}`, 202)
 	ended(t, h, o.ID)
 	h.Close()
 	if o := ended(t, h, begun[1].ID); !o.Stopped {
 		t.Errorf("closed: %+v", o)
 	}
-	told[any](t, h, http.MethodPost, "/api/fix", `{}`, http.StatusServiceUnavailable)
+	replied[any](t, h, http.MethodPost, "/api/fix", `{}`, http.StatusServiceUnavailable)
 }
 
 func TestRunMeasuresTheOutboxForTheHistoryUntilItEnds(t *testing.T) {
@@ -299,11 +299,11 @@ func TestRunMeasuresTheOutboxForTheHistoryUntilItEnds(t *testing.T) {
 	admintest.Emit(t, tr, "a", "1", "2")
 	stop := admintest.Running(t, h.Run)
 	redistest.Eventually(t, "a measurement", func() bool {
-		got := told[admin.History](t, h, http.MethodGet, "/api/history?step=15m", "", 200)
+		got := replied[admin.History](t, h, http.MethodGet, "/api/history?step=15m", "", 200)
 		return len(got.Intervals) > 0 && got.Total.Measured != nil && got.Total.Measured.Events == 2
 	})
 	stop()
-	told[any](t, h, http.MethodPost, "/api/fix", `{}`, http.StatusServiceUnavailable)
+	replied[any](t, h, http.MethodPost, "/api/fix", `{}`, http.StatusServiceUnavailable)
 }
 
 func TestStatsHaveRatesSinceAQueryOfTheLastMinute(t *testing.T) {
@@ -311,10 +311,10 @@ func TestStatsHaveRatesSinceAQueryOfTheLastMinute(t *testing.T) {
 	_, client := redistest.Mini(t)
 	_, h := handler(t, client, httpapi.Config{})
 	type stats struct{ Rates *struct{ Enqueued float64 } }
-	if got := told[stats](t, h, http.MethodGet, "/api/stats", "", 200); got.Rates != nil {
+	if got := replied[stats](t, h, http.MethodGet, "/api/stats", "", 200); got.Rates != nil {
 		t.Errorf("the first query has rates: %+v", got.Rates)
 	}
-	redistest.Eventually(t, "rates", func() bool { return told[stats](t, h, http.MethodGet, "/api/stats", "", 200).Rates != nil })
+	redistest.Eventually(t, "rates", func() bool { return replied[stats](t, h, http.MethodGet, "/api/stats", "", 200).Rates != nil })
 }
 
 func TestServerThatDoesNotAnswerMakesRequestsUnavailable(t *testing.T) {
@@ -332,7 +332,7 @@ func TestServerThatDoesNotAnswerMakesRequestsUnavailable(t *testing.T) {
 		t.Errorf("livez: %d", w.Code)
 	}
 	server.SetError("")
-	told[any](t, h, http.MethodGet, "/api/stats", "", 200)
+	replied[any](t, h, http.MethodGet, "/api/stats", "", 200)
 }
 
 func TestHandlerConfig(t *testing.T) {
@@ -355,10 +355,10 @@ func TestHandlerConfig(t *testing.T) {
 	}
 	h, err := httpapi.New(op, httpapi.Config{NoRepair: true, Authorize: everybody})
 	redistest.Must(t, err)
-	told[any](t, h, http.MethodGet, "/api/check", "", http.StatusForbidden)
-	told[any](t, h, http.MethodPost, "/api/fix", "{}", http.StatusForbidden)
-	told[any](t, h, http.MethodGet, "/parked", "", http.StatusNotFound) // no console was given
-	told[any](t, h, http.MethodGet, "/api/parked", "", http.StatusOK)
+	replied[any](t, h, http.MethodGet, "/api/check", "", http.StatusForbidden)
+	replied[any](t, h, http.MethodPost, "/api/fix", "{}", http.StatusForbidden)
+	replied[any](t, h, http.MethodGet, "/parked", "", http.StatusNotFound) // no console was given
+	replied[any](t, h, http.MethodGet, "/api/parked", "", http.StatusOK)
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	if err := h.Run(ctx); err != nil && !errors.Is(err, context.Canceled) {

@@ -112,13 +112,13 @@ func TestStoppingDiscardNeedsTheRightToPurge(t *testing.T) {
 	_, client := redistest.Mini(t)
 	who := httpapi.Identity{Name: "bob", May: httpapi.MayPurge}
 	w := identified(t, client, &who)
-	discard := told[operationTold](t, w.handler, http.MethodPost, "/api/parked/discard", `{"filter":{"class":"none"},"reason":"r"}`, http.StatusAccepted)
-	fix := told[operationTold](t, w.handler, http.MethodPost, "/api/fix", `{}`, http.StatusAccepted)
+	discard := replied[operationTold](t, w.handler, http.MethodPost, "/api/parked/discard", `{"filter":{"class":"none"},"reason":"r"}`, http.StatusAccepted)
+	fix := replied[operationTold](t, w.handler, http.MethodPost, "/api/fix", `{}`, http.StatusAccepted)
 	who.May = httpapi.MayRetry
-	told[any](t, w.handler, http.MethodPost, "/api/operations/"+discard.ID+"/stop", `{}`, http.StatusForbidden)
-	told[any](t, w.handler, http.MethodPost, "/api/operations/"+fix.ID+"/stop", `{}`, http.StatusOK)
+	replied[any](t, w.handler, http.MethodPost, "/api/operations/"+discard.ID+"/stop", `{}`, http.StatusForbidden)
+	replied[any](t, w.handler, http.MethodPost, "/api/operations/"+fix.ID+"/stop", `{}`, http.StatusOK)
 	who.May = httpapi.MayPurge
-	told[any](t, w.handler, http.MethodPost, "/api/operations/"+discard.ID+"/stop", `{}`, http.StatusOK)
+	replied[any](t, w.handler, http.MethodPost, "/api/operations/"+discard.ID+"/stop", `{}`, http.StatusOK)
 }
 
 // TestRequestsOfProxiesAreNotLocal sends what nginx sends by `proxy_pass http://127.0.0.1:8080` without further settings.
@@ -163,14 +163,14 @@ func TestDestinationsPassTheHook(t *testing.T) {
 		w := newWard(t, client, httpapi.Config{}) // its operator refuses the destination forbidden
 		const all = `{"filter":{"class":"none"},"destination":%q,"dry_run":%v}`
 		for _, dry := range []bool{true, false} {
-			told[any](t, w.handler, http.MethodPost, "/api/parked/rearm", fmt.Sprintf(all, "forbidden", dry), http.StatusForbidden)
+			replied[any](t, w.handler, http.MethodPost, "/api/parked/rearm", fmt.Sprintf(all, "forbidden", dry), http.StatusForbidden)
 		}
-		told[any](t, w.handler, http.MethodPost, "/api/parked/rearm", fmt.Sprintf(all, "elsewhere", true), http.StatusOK)
+		replied[any](t, w.handler, http.MethodPost, "/api/parked/rearm", fmt.Sprintf(all, "elsewhere", true), http.StatusOK)
 		if reply := answer(w.handler, asked(t, http.MethodGet, "/preview-rearm?class=http_422&to=forbidden", "")); reply.Code != http.StatusForbidden {
 			t.Errorf("the console previews it: %d", reply.Code)
 		}
 		op, open := handlerOf(t, w.tr, client, httpapi.Config{}) // without a hook
-		told[any](t, open, http.MethodPost, "/api/parked/rearm", fmt.Sprintf(all, "elsewhere", true), http.StatusForbidden)
+		replied[any](t, open, http.MethodPost, "/api/parked/rearm", fmt.Sprintf(all, "elsewhere", true), http.StatusForbidden)
 		if page := answer(open, asked(t, http.MethodGet, "/preview-rearm?class=http_422", "")).Body.String(); strings.Contains(page, "another destination") {
 			t.Error("the console offers another destination")
 		}

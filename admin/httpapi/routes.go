@@ -32,7 +32,7 @@ func (h *Handler) routes() []guard.Route {
 		{Pattern: "GET /api/dead", Needs: MayView, Do: reads(h.dead, append(slices.Clone(desk.DeadNames), "stream", "cursor", "limit")...), Scans: true},
 		{Pattern: "GET /api/dead/letter", Needs: MayView, Do: reads(h.deadLetter, "stream", "id", "payload")},
 		{Pattern: "GET /api/dead/export", Needs: MayView, Do: reads(h.deadExport, append(slices.Clone(desk.DeadNames), "stream")...), Scans: true},
-		{Pattern: "POST /api/dead/import", Needs: MayPurge, Do: does(h.deadImport), Scans: true}, // what is there already
+		{Pattern: "POST /api/dead/import", Needs: MayPurge, Do: does(h.deadImport), Scans: true}, // it reads all dead letters
 		{Pattern: "POST /api/dead/retry", Needs: MayRetry, Do: does(h.deadRetry), Scans: true},   // as a dry run
 		{Pattern: "POST /api/dead/discard", Needs: MayPurge, Do: does(h.deadDiscard), Scans: true},
 		{Pattern: "GET /api/operations", Needs: MayView, Do: reads(h.operations)},
@@ -43,7 +43,7 @@ func (h *Handler) routes() []guard.Route {
 		{Pattern: "GET /api/destinations", Needs: MayView, Do: reads(h.paused)},
 		{Pattern: "POST /api/destinations/pause", Needs: MayRetry, Do: does(h.pause)},
 		{Pattern: "POST /api/destinations/resume", Needs: MayRetry, Do: does(h.resume)},
-		{Pattern: "GET /api/timers", Needs: MayView, Do: reads(h.timers, "decided", "due", "text", "slot", "limit"), Scans: true},
+		{Pattern: "GET /api/timers", Needs: MayView, Do: reads(h.timers, "decided", "due", "text", "slot", "cursor", "limit"), Scans: true},
 		{Pattern: "GET /api/timer", Needs: MayView, Do: reads(h.timer, "subject"), Scans: true},
 		{Pattern: "GET /api/processes", Needs: MayView, Do: reads(h.processes, "kind"), Scans: true},
 		{Pattern: "GET /api/streams", Needs: MayView, Do: reads(h.streams, "key"), Scans: true},

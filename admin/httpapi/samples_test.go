@@ -34,7 +34,7 @@ func TestStatsNameTheHundredLargestAndCountTheRest(t *testing.T) {
 	countTypes(t, tr, func(ctx context.Context, key string, values ...any) error {
 		return client.HSet(ctx, key, values...).Err()
 	}, 250)
-	parked := told[struct {
+	parked := replied[struct {
 		Parked struct {
 			ByType    map[string]int64 `json:"by_type"`
 			Remainder struct{ Types, Destinations struct{ Names, Events int64 } }

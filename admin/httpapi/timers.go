@@ -6,11 +6,12 @@ import (
 	"strconv"
 
 	"github.com/luatx/luatx/admin"
+	"github.com/luatx/luatx/admin/internal/desk"
 	"github.com/luatx/luatx/admin/internal/guard"
 	"github.com/luatx/luatx/internal/pretty"
 )
 
-// timers replies with the numbers of timers, and the first timers that a filter means.
+// timers replies with the numbers of timers, and a page of a list.
 func (h *Handler) timers(c *guard.Call) error {
 	f := admin.TimerFilter{Text: c.Query.Get("text")}
 	var err error
@@ -30,6 +31,7 @@ func (h *Handler) timers(c *guard.Call) error {
 	if err := h.desk.Ours(f.Slots...); err != nil {
 		return err
 	}
+	f.After = c.Query.Get("cursor")
 	limit, err := c.Number("limit", pageLimit, 1, maxPage)
 	if err != nil {
 		return err
@@ -38,19 +40,15 @@ func (h *Handler) timers(c *guard.Call) error {
 	if err != nil {
 		return err
 	}
-	all, more := []admin.Timer{}, false
-	for t, err := range c.Op.Timers(c.R.Context(), f) {
-		if err != nil {
-			return err
-		}
-		if len(all) == limit {
-			more = true
-			break
-		}
-		all = append(all, newTimer(t))
+	page, err := desk.Timers(c.R.Context(), c.Op, f, limit)
+	if err != nil {
+		return err
+	}
+	for i := range page.Timers {
+		page.Timers[i] = newTimer(page.Timers[i])
 	}
 	stats.Next = pretty.Time(stats.Next)
-	return c.Answer(http.StatusOK, map[string]any{"stats": stats, "timers": all, "more": more})
+	return c.Answer(http.StatusOK, map[string]any{"stats": stats, "timers": orEmpty(page.Timers), "next": page.Next})
 }
 
 // timer replies with the open or revoked timers of a subject.

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"strings"
 	"testing"
 	"time"
 
@@ -63,7 +64,15 @@ func TestTimersCommandsCountListAndShow(t *testing.T) {
 		s.has(s.run(0, "", "timers", "stats"), "OPEN DUE DECIDED OVERDUE NEXT 2 1 1", "2199-01-01T00:00:00Z")
 		s.has(s.run(0, "", "timers", "list", "--due", "--json"), `"subject":"late","state":"open","due":"1970-`)
 		s.has(s.run(0, "", "timers", "list", "--text", "oo"), "soon open 2199-01-01T00:00:00Z -")
-		s.has(s.run(0, "", "timers", "list", "--limit", "1"), "and more")
+		first := s.run(0, "", "timers", "list", "--limit", "1")
+		s.has(first, "and more: --after ", "late open")
+		_, cursor, _ := strings.Cut(first, "--after ")
+		cursor, _, _ = strings.Cut(cursor, " ")
+		if next := s.run(0, "", "timers", "list", "--limit", "1", "--after", cursor); !strings.Contains(next, "soon open") || strings.Contains(next, "late") {
+			t.Errorf("the next timers:\n%s", next)
+		}
+		s.has(s.run(1, "", "timers", "list", "--after", "!"), "is no cursor")
+		s.has(s.run(0, "", "timers", "list", "--json"), `"cursor":"`+cursor+`"`)
 		s.has(s.run(0, "", "timers", "list", "--decided"), "gone revoked - 2")
 		s.has(s.run(0, "", "timers", "show", "late", "gone"), "late open", "gone revoked")
 		s.has(s.run(1, "", "timers", "show", "nobody"), "no shard has an open or revoked timer")

@@ -64,10 +64,10 @@ var tailVerb = verb{
 }
 
 var repairVerb = verb{
-	name: "repair", changes: true, retaining: true, short: "name what disagrees in the shards, and settle it",
-	long: `luatx repair names what disagrees in the shards, after keys were lost or changed by hand, and settles it. --retention
-must be Config.Retention of the service: what is older in the inbox is removed.`,
-	one: `if something is left to be done`,
+	name: "repair", changes: true, retaining: true, short: "list inconsistencies of the shards, and repair them",
+	long: `luatx repair lists inconsistencies of the shards, after keys were lost or changed by hand, and repairs them. --retention
+must be Config.Retention of the service: repair removes older ids from the inbox.`,
+	one: `if some inconsistency is left`,
 	flags: func(*flag.FlagSet) action {
 		return func(ctx context.Context, s *session, _ []string) error {
 			if s.retention <= 0 {
@@ -119,17 +119,16 @@ func (s *session) repair(ctx context.Context) error {
 	case len(errs) > 0:
 		return errors.Join(errs...)
 	case found > fixed:
-		return toldError{errors.New("something is left")}
+		return reportedError{errors.New("some inconsistency is left")}
 	}
 	return nil
 }
 
 var doctorVerb = verb{
-	name: "doctor", needs: aServer, short: "what is wrong with the servers, the user's rights and the shards",
+	name: "doctor", needs: aServer, short: "examine the servers, the user's rights and the shards",
 	long: `luatx doctor examines every node (version and known flaws of its scripting engine, eviction, persistence, replicas, cluster,
-clock), the rights of the user whom it logs in as, and, where it is given the service's namespace and keyspace, the shards
-(address, types of keys, layout). Each finding has a remedy. With --acl it prints a minimal ACL line of a role and asks no server for more than
-its version.`,
+clock), the rights of its own user and, if you name the service's namespace and keyspace, the shards (address, types of keys,
+layout). Each finding has a remedy. With --acl it prints a minimal ACL line of a role, and asks the server for its version only.`,
 	one: `if there is an error or a warning`,
 	flags: func(flags *flag.FlagSet) action {
 		role := flags.String("role", string(admin.RoleApplication), "whose rights are needed: app, relay, operator or repair")
@@ -174,7 +173,7 @@ func (s *session) doctor(ctx context.Context, role admin.Role, acl bool) error {
 		s.out.say("the shards were not looked at: say --namespace and --keyspace")
 	}
 	if serious > 0 {
-		return toldError{fmt.Errorf("%d findings", serious)}
+		return reportedError{fmt.Errorf("%d findings", serious)}
 	}
 	s.out.say("nothing is wrong")
 	return nil

@@ -139,7 +139,7 @@ func (s *session) compare(ctx context.Context, c comparer, streams []string) err
 		}
 	}
 	if amiss {
-		return toldError{errors.New("the two modes identify some messages differently")}
+		return reportedError{errors.New("the two modes identify some messages differently")}
 	}
 	return nil
 }

@@ -20,8 +20,8 @@ func (v verb) perform(ctx context.Context, s *session, do action, args []string)
 	}
 	s.preview = true
 	err := do(ctx, s, args)
-	var told toldError
-	if s.dryRun || s.planned == "" || err != nil && !errors.As(err, &told) {
+	var reported reportedError
+	if s.dryRun || s.planned == "" || err != nil && !errors.As(err, &reported) {
 		return err
 	}
 	if err := s.out.flush(); err != nil {

@@ -25,7 +25,7 @@ const (
 // crew holds the worker processes of a run.
 type crew struct {
 	program string
-	config  []byte // what each is told
+	config  []byte // of all workers
 	log     *os.File
 	failed  chan error // a worker that ended by itself
 
@@ -42,7 +42,7 @@ type member struct {
 	ready   chan struct{} // closed when the worker reads
 	busy    chan struct{} // holds a token when it has begun with an invoice
 	done    chan struct{} // closed when it has ended
-	leaving atomic.Bool   // it was killed, or told to stop
+	leaving atomic.Bool   // it was killed, or asked to stop
 }
 
 // startCrew starts the workers. Their log is shown if a run fails.

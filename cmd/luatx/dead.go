@@ -36,7 +36,7 @@ var deadVerbs = []verb{
 		},
 	},
 	{
-		name: "dead show", args: "stream id…", needs: newService, acts: true, unnamed: true, short: "everything that is known of dead letters",
+		name: "dead show", args: "stream id…", needs: newService, acts: true, unnamed: true, short: "origin, deliveries and last error of dead letters",
 		long: `luatx dead show shows where dead letters came from, how often they were delivered, and the last error. Their data may be
 confidential. The command shows it only with --body, and the audit records that.`,
 		one: `if one of the ids is not a dead letter`,
@@ -81,9 +81,9 @@ the others follow when the group has acknowledged those.
 		},
 	},
 	{
-		name: "dead import", args: "stream file", needs: newService, changes: true, acts: true, reasoned: true, short: "add what export wrote to the dead letters; - is the standard input",
-		long: `luatx dead import adds what luatx dead export wrote to the dead letters of the streams that the lines name, under new ids. It
-leaves out what is there already, so that it may be run again.
+		name: "dead import", args: "stream file", needs: newService, changes: true, acts: true, reasoned: true, short: "add the lines of dead export to the dead letters; - is the standard input",
+		long: `luatx dead import adds the lines of luatx dead export to the dead letters of the streams that they name, under new ids. It skips dead
+letters that exist, so that it may be run again.
 ` + deadName,
 		flags: func(*flag.FlagSet) action {
 			return func(ctx context.Context, s *session, args []string) error { return s.deadImport(ctx, args[0], args[1]) }
@@ -276,7 +276,15 @@ func (s *session) deadExport(ctx context.Context, name string, f admin.DeadLette
 }
 
 func (s *session) deadImport(ctx context.Context, name, file string) error {
-	return s.importFile(file, "dead letter", func(in io.Reader) (outbox.ImportResult, error) {
-		return s.operator.DeadLetters(name).Import(ctx, in, s.reason)
+	d := s.operator.DeadLetters(name)
+	preview := func(in io.Reader) error {
+		r, err := d.Import(ctx, in, "", admin.ImportOptions{DryRun: true})
+		s.plan(r.Imported, "import %s", counted(r.Imported, "dead letter"))
+		s.out.row(map[string]any{"dry_run": true, "read": r.Read, "imported": r.Imported, "skipped": r.Skipped},
+			"READ MISSING SKIPPED", r.Read, r.Imported, outcomes(r.Skipped))
+		return err
+	}
+	return s.importFile(file, preview, func(in io.Reader) (outbox.ImportResult, error) {
+		return d.Import(ctx, in, s.reason, admin.ImportOptions{})
 	})
 }

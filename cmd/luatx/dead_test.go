@@ -93,9 +93,11 @@ func TestExportedDeadLettersAreImportedOnce(t *testing.T) {
 		s.acts(0, "", "dead", "discard", key, "--all", "--reason", "kept", "--yes")
 		s.has(s.acts(2, "", "dead", "import", key, name), "--reason")
 		s.has(s.acts(2, "", "dead", "import", key, "--reason", "r"), "name one file")
-		s.has(s.acts(2, "", "dead", "import", key, name, "--reason", "again"), "READ 3", "it would import 3 dead letters")
+		s.has(s.acts(2, "", "dead", "import", key, name, "--reason", "again"), "READ MISSING SKIPPED 3 3 -", "it would import 3 dead letters")
+		s.has(s.acts(1, `{"stream":"other","fields":["a","b"]}`, "dead", "import", key, "-", "--reason", "again"), "line 1: its stream")
 		s.has(s.acts(0, "", "dead", "import", key, name, "--reason", "again", "--yes"), "3 3 -")
 		s.has(s.acts(0, string(text), "dead", "import", key, "-", "--reason", "again", "--yes"), "3 0 known=3")
+		s.has(s.acts(0, string(text), "dead", "import", key, "-", "--reason", "again"), "3 0 known=3")
 		s.has(s.run(0, "", "audit"), "alice export 0", "alice discard 3", "alice import 3")
 	})
 }

@@ -42,7 +42,7 @@ There, the keys of the demo begin with a namespace of their own, and are taken a
 }
 
 // errInexact sets the exit status and is not printed, because the table shows the difference.
-var errInexact = toldError{errors.New("the result of scripted mode is not exact")}
+var errInexact = reportedError{errors.New("the result of scripted mode is not exact")}
 
 // show runs the modes and prints the results.
 func show(ctx context.Context, options shop.Options, std standard) error {

@@ -194,7 +194,7 @@ func (c *changing) byID(ctx context.Context, s *session, ids []string) error {
 		}
 	}
 	if done < matched {
-		return errors.Join(absent(missing), toldError{fmt.Errorf("%d of %d were changed", done, matched)})
+		return errors.Join(absent(missing), reportedError{fmt.Errorf("%d of %d were changed", done, matched)})
 	}
 	return absent(missing)
 }
@@ -224,7 +224,7 @@ func (c *changing) byFilter(ctx context.Context, s *session) error {
 		s.plan(r.Matched, "%s", c.does(r.Matched))
 		return nil
 	case r.Done < r.Matched:
-		return toldError{fmt.Errorf("%d of %d were changed", r.Done, r.Matched)}
+		return reportedError{fmt.Errorf("%d of %d were changed", r.Done, r.Matched)}
 	}
 	return nil
 }

@@ -64,7 +64,7 @@ func (o keysOptions) rename(ctx context.Context, s *session) error {
 		s.plan(n, "rename %s", counted(n, "key"))
 	}
 	if err == nil && report.left() > 0 {
-		err = toldError{errors.New("some keys were not renamed")}
+		err = reportedError{errors.New("some keys were not renamed")}
 	}
 	return err
 }

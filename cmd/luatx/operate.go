@@ -86,11 +86,11 @@ func operate(ctx context.Context, words []string, std standard) (code int, found
 	if errors.Is(err, flag.ErrHelp) {
 		return statusFine, true
 	}
-	var told toldError
+	var reported reportedError
 	switch code = status(ctx, err); {
 	case code == statusInterrupted:
 		fmt.Fprintf(std.err, "luatx %s: interrupted\n", v.name)
-	case err != nil && !errors.As(err, &told):
+	case err != nil && !errors.As(err, &reported):
 		fmt.Fprintf(std.err, "luatx %s: %s\n", v.name, strings.ReplaceAll(err.Error(), "\n", "; "))
 	}
 	return code, true

@@ -230,11 +230,11 @@ func (s *session) export(name string, record func() error, write func(io.Writer)
 }
 
 func (s *session) parkedImport(ctx context.Context, name string) error {
-	return s.importFile(name, "event", func(in io.Reader) (outbox.ImportResult, error) { return s.operator.Outbox().Import(ctx, in) })
+	return s.importFile(name, s.previewImport, func(in io.Reader) (outbox.ImportResult, error) { return s.operator.Outbox().Import(ctx, in) })
 }
 
-// importFile reads lines from the named file or from the standard input. A preview counts them.
-func (s *session) importFile(name, thing string, read func(io.Reader) (outbox.ImportResult, error)) error {
+// importFile reads lines from the named file or from the standard input, for a preview or an import.
+func (s *session) importFile(name string, preview func(io.Reader) error, read func(io.Reader) (outbox.ImportResult, error)) error {
 	in, size := s.std.in, int64(0)
 	if name != "-" {
 		file, err := os.Open(name)
@@ -248,7 +248,7 @@ func (s *session) importFile(name, thing string, read func(io.Reader) (outbox.Im
 		}
 	}
 	if s.preview {
-		return s.previewImport(in, thing)
+		return preview(in)
 	}
 	count := s.progress("bytes", size)
 	result, err := read(countBytes{in, count})
@@ -256,13 +256,13 @@ func (s *session) importFile(name, thing string, read func(io.Reader) (outbox.Im
 	s.out.row(map[string]any{"operation": result.Operation, "read": result.Read, "imported": result.Imported, "skipped": result.Skipped},
 		"READ IMPORTED SKIPPED", result.Read, result.Imported, outcomes(result.Skipped))
 	if err == nil && result.Skipped[outbox.Conflicting]+result.Skipped[outbox.Full] > 0 {
-		err = toldError{errors.New("some lines were not imported")}
+		err = reportedError{errors.New("some lines were not imported")}
 	}
 	return err
 }
 
 // previewImport counts the lines that export wrote.
-func (s *session) previewImport(in io.Reader, thing string) error {
+func (s *session) previewImport(in io.Reader) error {
 	decoder, n := json.NewDecoder(in), 0
 	for {
 		var event struct {
@@ -279,7 +279,7 @@ func (s *session) previewImport(in io.Reader, thing string) error {
 			return fmt.Errorf("line %d: %w", n, err)
 		}
 	}
-	s.plan(n, "import %s", counted(n, thing))
+	s.plan(n, "import %s", counted(n, "event"))
 	s.out.row(map[string]any{"dry_run": true, "read": n}, "READ", n)
 	return nil
 }

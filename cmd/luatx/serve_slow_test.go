@@ -51,23 +51,23 @@ func TestServeRespondsDespiteSlowConnections(t *testing.T) {
 		_ = program.Wait()
 	})
 	line, err := bufio.NewReader(out).ReadString('\n')
-	var told struct{ URL, Password string }
-	if err != nil || json.Unmarshal([]byte(line), &told) != nil {
+	var started struct{ URL, Password string }
+	if err != nil || json.Unmarshal([]byte(line), &started) != nil {
 		t.Fatalf("it prints %q: %v", line, err)
 	}
-	address := strings.TrimSuffix(strings.TrimPrefix(told.URL, "http://"), "/")
+	address := strings.TrimSuffix(strings.TrimPrefix(started.URL, "http://"), "/")
 	for i := range 300 {
 		conn, err := (&net.Dialer{}).DialContext(redistest.Soon(t), "tcp", address)
 		redistest.Must(t, err)
 		t.Cleanup(func() { _ = conn.Close() })
-		all := slowRequests(told.Password)
+		all := slowRequests(started.Password)
 		_, _ = io.WriteString(conn, all[i%len(all)]) // the server may have closed it
 	}
 	for _, path := range []string{"livez", "api/openapi.json"} {
 		var took []time.Duration
 		for range 15 {
 			began := time.Now()
-			if status := fetch(t, http.MethodGet, told.URL+path, told.Password, ""); status != http.StatusOK {
+			if status := fetch(t, http.MethodGet, started.URL+path, started.Password, ""); status != http.StatusOK {
 				t.Fatalf("%s beside 300 slow connections: %d", path, status)
 			}
 			took = append(took, time.Since(began))

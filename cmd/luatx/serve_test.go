@@ -28,11 +28,11 @@ func (s site) served(words ...string) (url, password string, stop func()) {
 		done <- command(ctx, slices.Concat([]string{"serve", "--listen", "127.0.0.1:0", "--json"}, words, s.flags), standard{strings.NewReader(""), out, io.Discard})
 	}()
 	line, err := bufio.NewReader(in).ReadString('\n')
-	var told struct{ URL, Password string }
-	if err != nil || json.Unmarshal([]byte(line), &told) != nil || told.URL == "" {
+	var started struct{ URL, Password string }
+	if err != nil || json.Unmarshal([]byte(line), &started) != nil || started.URL == "" {
 		s.t.Fatalf("luatx serve says %q: %v", line, err)
 	}
-	return told.URL, told.Password, func() {
+	return started.URL, started.Password, func() {
 		s.t.Helper()
 		cancel()
 		if status := <-done; status != 0 {

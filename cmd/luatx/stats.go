@@ -134,7 +134,7 @@ these have one of that name.`,
 				s.out.say("nothing is left")
 				return nil
 			}
-			return toldError{fmt.Errorf("%d shards and %d streams are not finished", len(shards), len(streams))}
+			return reportedError{fmt.Errorf("%d shards and %d streams are not finished", len(shards), len(streams))}
 		}
 	},
 }

@@ -27,6 +27,7 @@ revoked) are kept, and for how long the longest-overdue timer has been due. A ti
 			flags.BoolVar(&f.Due, "due", false, "open timers that are due")
 			flags.StringVar(&f.Text, "text", "", "timers whose subject has this in it")
 			slotFlag(flags, "timers", &f.Slots)
+			flags.StringVar(&f.After, "after", "", "the `cursor` with which the list before ended; the other flags must be the same")
 			limit := flags.Int("limit", 100, "the most timers to list; 0: all")
 			return func(ctx context.Context, s *session, _ []string) error { return s.timers(ctx, *f, *limit) }
 		},
@@ -50,16 +51,17 @@ func (s *session) timerStats(ctx context.Context) error {
 }
 
 func (s *session) timers(ctx context.Context, f admin.TimerFilter, limit int) error {
-	n := 0
+	n, last := 0, admin.Timer{}
 	for t, err := range s.operator.Timers(ctx, f) {
 		if err != nil {
 			return err
 		}
 		if n++; limit > 0 && n > limit {
-			s.out.say("and more: --limit 0 lists all")
+			s.out.say("and more: --after %s lists the next ones, --limit 0 lists all", last.Cursor())
 			break
 		}
 		s.out.timer(t)
+		last = t
 	}
 	if n == 0 {
 		s.out.say("no timer is meant")
@@ -86,5 +88,10 @@ func (s *session) timersOf(ctx context.Context, subjects []string) error {
 }
 
 func (p *printer) timer(t admin.Timer) {
-	p.row(t, "SLOT SUBJECT STATE DUE DECIDED", t.Slot, t.Subject, t.State, when(t.Due), when(t.Decided))
+	row := struct {
+		admin.Timer
+
+		Cursor string `json:"cursor"`
+	}{t, t.Cursor()}
+	p.row(row, "SLOT SUBJECT STATE DUE DECIDED", t.Slot, t.Subject, t.State, when(t.Due), when(t.Decided))
 }

@@ -47,7 +47,7 @@ func (s *session) triggers(ctx context.Context) error {
 		s.out.say("no trigger has registered itself: trigger.Config.Namespace does that")
 	}
 	if bad > 0 {
-		return toldError{fmt.Errorf("%d of %d triggers have died or are not ready", bad, all)}
+		return reportedError{fmt.Errorf("%d of %d triggers have died or are not ready", bad, all)}
 	}
 	return nil
 }

@@ -80,8 +80,8 @@ func findVerb(words []string) (v verb, rest []string, found bool) {
 	return verb{}, nil, false
 }
 
-// toldError is a failure that the output already shows.
-type toldError struct{ error }
+// reportedError is a failure that the output already shows.
+type reportedError struct{ error }
 
 func (v verb) run(ctx context.Context, args []string, std standard) error {
 	s := &session{std: std}

@@ -147,6 +147,7 @@ func (s *subscription) give(ctx context.Context, consumer jetstream.Consumer, ms
 	acking := message.NewAckingFrom(message.AckingConfig{
 		Ack:      func() { s.tell(msg, "ack", msg.Ack()) },
 		Nack:     func(err error) { s.nack(msg, meta, raw, err) },
+		Release:  func() { s.nack(msg, meta, raw, message.ErrNacked) }, // an operator has moved its position
 		Settled:  func() { s.let(msg) },
 		Position: at,
 	})

@@ -120,5 +120,5 @@ func (h *History) write(ctx context.Context, pause time.Duration, pairs []any) (
 			return eval.Number(rows[1]) == 1, nil
 		}
 	}
-	return false, fmt.Errorf("history: the clock of the server was set %d times in a row", attempts)
+	return false, fmt.Errorf("luatx: write history: the interval of the server's clock changed %d times; the next write repeats it", attempts)
 }

@@ -15,8 +15,8 @@ import (
 // AttrReason is the attribute in which a dead letter says why it is one.
 const AttrReason = "deadletterreason"
 
-// buryTimeout bounds the publishing of a dead letter.
-const buryTimeout = 10 * time.Second
+// deadLetterTimeout bounds the publishing of a dead letter.
+const deadLetterTimeout = 10 * time.Second
 
 // Decode makes a message of what a broker delivered, by a function of the user's: its panic is an error, and so is a
 // nil message. The message has attributes, if only none.
@@ -49,7 +49,7 @@ type Publisher interface {
 
 // Bury publishes a message that was refused for good, with the reason, within 10 s. Msg stays as it is.
 func Bury(ctx context.Context, letters Publisher, msg *message.RawMessage, reason error) error {
-	ctx, cancel := context.WithTimeout(ctx, buryTimeout)
+	ctx, cancel := context.WithTimeout(ctx, deadLetterTimeout)
 	defer cancel()
 	letter := message.NewRaw(msg.Data, maps.Clone(msg.Attributes), nil)
 	letter.Attributes[AttrReason] = reason.Error()

@@ -1,6 +1,7 @@
 package link
 
 import (
+	"fmt"
 	"time"
 
 	"github.com/luatx/luatx/internal/shard"
@@ -8,7 +9,10 @@ import (
 
 // Position is where a list of events begins: behind an event, or at its beginning if it is zero. An outbox.Filter and an
 // outbox.Event embed it under an unexported name.
-type Position struct{ last *last }
+type Position struct {
+	last   *last
+	budget *int // how many more events the list may read; nil: any number
+}
 
 type last struct {
 	slot  int
@@ -50,4 +54,36 @@ func PlaceOf(filter positioned) (slot int, place shard.Place, ok bool) {
 		return 0, shard.Place{}, false
 	}
 	return l.slot, l.place, true
+}
+
+// Pause ends a list that has read as many events as Bound allows.
+type Pause struct {
+	// Slot and Place are where the list continues.
+	Slot  int
+	Place shard.Place
+}
+
+// Error implements error.
+func (p *Pause) Error() string {
+	return fmt.Sprintf("the list has read as many events as it may, until slot %d", p.Slot)
+}
+
+// Bound makes the list of an *outbox.Filter end with a *Pause when it has read about n events without bodies, or a quarter of that
+// with bodies.
+func Bound(filter positioned, n int) { filter.position().budget = &n }
+
+// Spend notes that the list of an *outbox.Filter reads n events. It returns false if the list has read enough before.
+func Spend(filter positioned, n int, bodies bool) bool {
+	left := filter.position().budget
+	if left == nil {
+		return true
+	}
+	if *left <= 0 {
+		return false
+	}
+	if bodies {
+		n *= 4
+	}
+	*left -= n
+	return true
 }

@@ -3,9 +3,9 @@
 --          2-14 outbox   the keys of the outbox, see outboxKeys in layout.go
 --          15   audit
 -- ARGV:    1-4  audit    see _audit.lua
---          5    act      retry (a pending event is due at once), reschedule (it is due at the time), cancel (a scheduled event that
---                        no relay has claimed), park (a pending or waiting event), or discard (a pending, waiting or parked event)
---          6    time     ms; empty unless it reschedules
+--          5    act      retry (a pending event is due at once), reschedule (it is due at the time), cancel or move (a scheduled event
+--                        that no relay has claimed), park (a pending or waiting event), or discard (a pending, waiting or parked event)
+--          6    time     ms; empty unless it reschedules or moves
 --          7-   id       of each event
 -- Reply:   1    time     server time, ms
 --          2    letters  one for each id, see _audit.lua
@@ -45,9 +45,16 @@ function acts.retry(id, _, score) return due(id, score, NOW) end
 
 function acts.reschedule(id, _, score) return due(id, score, AT) end
 
+local function is_scheduled(id, score) return score and redis.call('HGET', ATTEMPTS, id) == '0' end
+
 function acts.cancel(id, body, score)
-  if not score or redis.call('HGET', ATTEMPTS, id) ~= '0' then return 'w' end
+  if not is_scheduled(id, score) then return 'w' end
   return delete(id, body, false)
+end
+
+function acts.move(id, _, score)
+  if not is_scheduled(id, score) then return 'w' end
+  return due(id, score, AT)
 end
 
 function acts.park(id, body, _, parked)

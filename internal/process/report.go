@@ -39,22 +39,29 @@ type Report struct {
 
 // A Lease is the claim of a relay on events of a slot.
 type Lease struct {
-	Slot   int       `json:"slot"`
-	Lease  string    `json:"lease"`
-	Events int       `json:"events"`
-	Since  time.Time `json:"since"`
+	Slot int `json:"slot"`
+	// Lease is the identity of the claim, as outbox.Event.Lease.
+	Lease string `json:"lease"`
+	// Events is the number of events that are not settled yet.
+	Events int `json:"events"`
+	// Since is by the relay's clock.
+	Since time.Time `json:"since"`
 }
 
 // TriggerReport is the state of a trigger.
 type TriggerReport struct {
-	Function      string        `json:"function"`
-	Transport     string        `json:"transport"`
-	State         string        `json:"state"`
-	Since         time.Time     `json:"since,omitzero"`
-	Ready         bool          `json:"ready"`
-	Stalled       bool          `json:"stalled"`
-	Lag           int64         `json:"lag"`
-	Retrying      int64         `json:"retrying"`
+	Function  string `json:"function"`
+	Transport string `json:"transport"`
+	State     string `json:"state"`
+	// Since is when the state began, by the trigger's clock.
+	Since   time.Time `json:"since,omitzero"`
+	Ready   bool      `json:"ready"`
+	Stalled bool      `json:"stalled"`
+	// Lag is the number of entries of a stream that were not delivered yet, or -1 if it is unknown. It is 0 for channels.
+	Lag int64 `json:"lag"`
+	// Retrying is the number of failed entries that wait to be tried again.
+	Retrying int64 `json:"retrying"`
+	// OldestUnacked is the age of the oldest delivery that is not acknowledged.
 	OldestUnacked time.Duration `json:"oldest_unacked_ns"`
 	LastError     string        `json:"last_error,omitempty"`
 	LastErrorAt   time.Time     `json:"last_error_at,omitzero"`

@@ -16,9 +16,9 @@ type Blocked struct {
 const (
 	// slotsAtOnce is the number of shards that one pipeline reads.
 	slotsAtOnce = 256
-	// blockedPage is how many parked events one script of a sum reads, and blockedPages how many scripts a sum runs.
-	blockedPage  = 100
-	blockedPages = 200
+	// blockedPage is how many parked events one script of a sum reads, and blockedEvents how many a sum reads. A script that finds
+	// fewer than a page counts as partPage.
+	blockedPage, partPage, blockedEvents = 1000, 100, 20_000
 )
 
 // Blocked sums up the blocked ordering keys of shards. It reads a page of each shard in turn, so that no shard hides the others.
@@ -33,10 +33,10 @@ func (s *Scripts) Blocked(ctx context.Context, slots []int) (sum Blocked, err er
 	}
 	slices.SortFunc(edges, func(a, b Edge) int { return a.At.Compare(b.At) })
 	places := map[int]Place{}
-	for pages := 0; len(edges) > 0; {
+	for looked := 0; len(edges) > 0; {
 		open := edges[:0]
 		for _, edge := range edges {
-			if pages++; pages > blockedPages {
+			if looked >= blockedEvents {
 				sum.More = true
 				return sum, nil
 			}
@@ -44,7 +44,9 @@ func (s *Scripts) Blocked(ctx context.Context, slots []int) (sum Blocked, err er
 			if err != nil {
 				return sum, err
 			}
+			looked += partPage
 			if places[edge.Slot] = next; more {
+				looked += blockedPage - partPage
 				open = append(open, edge)
 			}
 		}

@@ -134,6 +134,8 @@ type ListedTimer struct {
 	State string
 	// Due is zero for a revoked timer, and Decided is zero for an open one.
 	Due, Decided time.Time
+	// Member names it among the open timers or the decisions. These are ordered by time, then by Member.
+	Member string
 }
 
 // The states of timers.
@@ -178,7 +180,7 @@ func (s *Scripts) ListTimers(ctx context.Context, shard Shard, decided bool, fro
 		if decided {
 			page = append(page, decisionOf(member, at))
 		} else {
-			page = append(page, ListedTimer{Subject: member, State: TimerOpen, Due: at})
+			page = append(page, ListedTimer{Subject: member, State: TimerOpen, Due: at, Member: member})
 		}
 	}
 	return page, next, int64(len(found)) == limit, nil
@@ -187,10 +189,10 @@ func (s *Scripts) ListTimers(ctx context.Context, shard Shard, decided bool, fro
 // decisionOf reads a member of the decisions, see internal/lua/_timers.lua.
 func decisionOf(member string, at time.Time) ListedTimer {
 	if subject, ok := strings.CutPrefix(member, "r"); ok {
-		return ListedTimer{Subject: subject, State: TimerRevoked, Decided: at}
+		return ListedTimer{Subject: subject, State: TimerRevoked, Decided: at, Member: member}
 	}
 	due, subject, _ := strings.Cut(strings.TrimPrefix(member, "e"), " ")
-	return ListedTimer{Subject: subject, State: TimerFired, Due: eval.Moment(due), Decided: at}
+	return ListedTimer{Subject: subject, State: TimerFired, Due: eval.Moment(due), Decided: at, Member: member}
 }
 
 // FindTimer returns the open timer or the revocation of a subject in each of the slots that has one. It only reads.
@@ -210,7 +212,7 @@ func (s *Scripts) FindTimer(ctx context.Context, slots []int, subject string) (m
 			found[slots[i]] = decisionOf("r"+subject, time.UnixMilli(int64(r.revoked.Val())))
 		}
 		if r.open.Err() == nil {
-			found[slots[i]] = ListedTimer{Subject: subject, State: TimerOpen, Due: time.UnixMilli(int64(r.open.Val()))}
+			found[slots[i]] = ListedTimer{Subject: subject, State: TimerOpen, Due: time.UnixMilli(int64(r.open.Val())), Member: subject}
 		}
 	}
 	return found, nil

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"net/url"
 	"time"
@@ -75,6 +76,26 @@ func (d *Desk) DeadLetters(ctx context.Context, op *admin.Operator, name string,
 	return page, nil
 }
 
+// DeadLetter returns the dead letter that an address names by stream and id. If data is set, the reader must have the right to see the
+// payload, and the audit records the read.
+func (d *Desk) DeadLetter(c *guard.Call, data bool) (admin.DeadLetter, error) {
+	name, id := c.Query.Get("stream"), c.Query.Get("id")
+	if err := CheckDead(name, admin.DeadLetterFilter{IDs: []string{id}}); err != nil {
+		return admin.DeadLetter{}, err
+	}
+	if data {
+		if err := c.Disclose(); err != nil {
+			return admin.DeadLetter{}, err
+		}
+	}
+	letters := c.Op.DeadLetters(name)
+	l, err := letters.Show(c.R.Context(), id)
+	if err == nil && data {
+		err = letters.RecordRead(c.R.Context(), "by id", l)
+	}
+	return l, err
+}
+
 // DeadPayload returns what may be shown of what a dead letter carries.
 func (d *Desk) DeadPayload(l admin.DeadLetter) Payload {
 	e := outbox.Event{
@@ -94,6 +115,18 @@ func (os *Operations) Retry(op *admin.Operator, name string, f admin.DeadLetterF
 // DiscardDead discards the dead letters that a filter selects now.
 func (os *Operations) DiscardDead(op *admin.Operator, name string, f admin.DeadLetterFilter, reason string, opts admin.DeadLetterOptions) (Operation, error) {
 	return os.dead("discard", op, name, f, reason, opts, (*admin.DeadLetters).Discard)
+}
+
+// importKind is the kind of an import of dead letters.
+const importKind = "import"
+
+// Import adds the lines of an export to the dead letters of a stream.
+func (os *Operations) Import(op *admin.Operator, name string, lines io.Reader, reason string) (Operation, error) {
+	return os.start(importKind, op, fmt.Sprintf("dead letters of %q: %s", name, reason), func(ctx context.Context, o *job) error {
+		r, err := op.DeadLetters(name).Import(ctx, lines, reason, admin.ImportOptions{})
+		o.change(func(v *Operation) { v.Matched, v.Done, v.Skipped = r.Read, r.Imported, r.Skipped })
+		return err
+	})
 }
 
 func (os *Operations) dead(

@@ -92,9 +92,9 @@ func (d *Desk) Time(ctx context.Context) (time.Time, error) {
 	return parts.Of(d.Op).Client.Time(ctx).Result()
 }
 
-// NeedsOf returns the right that an act needs: to purge if it removes events.
+// NeedsOf returns the right that an act needs: to purge if it removes events or adds dead letters.
 func NeedsOf(act outbox.Act) guard.Access {
-	if act == outbox.ActDiscard || act == outbox.ActCancel {
+	if act == outbox.ActDiscard || act == outbox.ActCancel || act == importKind {
 		return guard.MayPurge
 	}
 	return guard.MayRetry

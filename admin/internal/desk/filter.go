@@ -41,6 +41,15 @@ func FilterOf(query url.Values) (f outbox.Filter, err error) {
 	return f, nil
 }
 
+// EventFilter reads the filter of an address. It returns an error if no shard can match the filter.
+func (d *Desk) EventFilter(query url.Values) (outbox.Filter, error) {
+	f, err := FilterOf(query)
+	if err != nil {
+		return f, err
+	}
+	return f, d.Check(f)
+}
+
 // StateOf reads the state of an address or a form; pending if it names none.
 func StateOf(text string) (outbox.State, error) {
 	state := cmp.Or(outbox.State(text), outbox.Pending)

@@ -106,15 +106,22 @@ func (c *Call) limit() error {
 		want = "application/x-www-form-urlencoded"
 	}
 	given, _, _ := strings.Cut(c.R.Header.Get("Content-Type"), ";")
-	if !strings.EqualFold(strings.TrimSpace(given), want) {
+	given = strings.ToLower(strings.TrimSpace(given))
+	withFile := c.page && given == "multipart/form-data"
+	if given != want && !withFile {
 		return &Problem{Status: http.StatusUnsupportedMediaType, Detail: "send " + want}
 	}
 	c.R.Body = http.MaxBytesReader(c.W, c.R.Body, maxBody)
 	if !c.page {
 		return nil
 	}
-	return c.reading(func() error {
-		if err := c.R.ParseForm(); err != nil {
+	return c.reading(func() (err error) {
+		if withFile {
+			err = c.R.ParseMultipartForm(maxBody) // no file is larger, so none is written to disk
+		} else {
+			err = c.R.ParseForm()
+		}
+		if err != nil {
 			return unreadable(err)
 		}
 		return nil

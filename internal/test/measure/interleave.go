@@ -101,14 +101,14 @@ func (r *run) round(ctx context.Context, n int) (s Sample, err error) {
 	}
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
-	client, start := clientCPU(), time.Now()
+	client, start := ClientCPU(), time.Now()
 	var times histogram
 	if r.Round != nil {
 		err = r.Round(ctx, n)
 	} else {
 		err = r.calls(ctx, n, &times)
 	}
-	s = Sample{Ops: n, Took: time.Since(start), ClientCPU: clientCPU() - client, P50: times.quantile(.5), P99: times.quantile(.99)}
+	s = Sample{Ops: n, Took: time.Since(start), ClientCPU: ClientCPU() - client, P50: times.quantile(.5), P99: times.quantile(.99)}
 	if err != nil {
 		return s, err
 	}

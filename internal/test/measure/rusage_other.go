@@ -4,5 +4,5 @@ package measure
 
 import "time"
 
-// clientCPU is the processor time of this process, which is not known here.
-func clientCPU() time.Duration { return 0 }
+// ClientCPU returns the CPU time of this process, which is not known here.
+func ClientCPU() time.Duration { return 0 }

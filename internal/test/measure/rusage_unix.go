@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// clientCPU is the processor time that this process has used so far.
-func clientCPU() time.Duration {
+// ClientCPU returns the CPU time that this process has used so far.
+func ClientCPU() time.Duration {
 	var usage syscall.Rusage
 	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &usage); err != nil {
 		return 0
