@@ -20,7 +20,7 @@ type recording Tx
 func (r *recording) Record(cmd redis.Cmder) (bool, error) { return (*Tx)(r).admitted(cmd) }
 
 func (*recording) Exec() error {
-	return fmt.Errorf("%w: Exec on a transaction's pipeline: return from its function instead", ErrNested)
+	return fmt.Errorf("%w: Exec on a transaction's pipeline; return from its function instead", ErrNested)
 }
 
 // admitted checks each command under the recorder's lock. A command that it admits before the transaction closes is part of the
@@ -79,11 +79,11 @@ func (tx *Tx) checkKey(name string, arg any) error {
 	key, ok := textOf(arg)
 	switch {
 	case !ok || key == "":
-		return fmt.Errorf("%w: %s has the key %#v: use a text that is not empty", ErrCommandRefused, name, arg)
+		return fmt.Errorf("%w: %s has the key %#v; use a text that is not empty", ErrCommandRefused, name, arg)
 	case slot.Of(key) != tx.commit.Shard.Slot:
 		return tx.crossSlot(name, key)
 	case tx.commit.Shard.Owns(key) && !isOwn(arg):
-		return fmt.Errorf("%w: %s: key %q is luatx's own: choose another namespace or prefix", ErrCommandRefused, name, key)
+		return fmt.Errorf("%w: %s: key %q is luatx's own; choose another namespace or prefix", ErrCommandRefused, name, key)
 	}
 	if tx.firstKey == "" {
 		tx.firstKey = key
@@ -140,11 +140,11 @@ func (tx *Tx) Call(name string, keys []string, args ...any) *redis.Cmd {
 func (tx *Tx) checkCall(args []any) error {
 	name, keys, rest, ok := splitCall(args)
 	if !ok || len(args) > maxArgs {
-		return fmt.Errorf("%w: %s: use Tx.Call, with at most %d keys and arguments", ErrCommandRefused, callCommand, maxArgs)
+		return fmt.Errorf("%w: %s; use Tx.Call, with at most %d keys and arguments", ErrCommandRefused, callCommand, maxArgs)
 	}
 	i := slices.IndexFunc(tx.t.cfg.Procedures, func(p Procedure) bool { return p.Name == name })
 	if i < 0 {
-		return fmt.Errorf("%w: there is no procedure %.80q: add it to Config.Procedures", ErrCommandRefused, name)
+		return fmt.Errorf("%w: there is no procedure %.80q; add it to Config.Procedures", ErrCommandRefused, name)
 	}
 	p := tx.t.cfg.Procedures[i]
 	if p.Keys != nil && len(keys) != len(p.Keys) || p.Args != nil && len(rest) != len(p.Args) {

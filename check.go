@@ -125,7 +125,7 @@ func (c *nodeCheck) eviction(policy string) error {
 		c.cfg.Logger.Warn("luatx: the server does not report its maxmemory-policy: make sure that it is noeviction")
 		return nil
 	case c.cfg.StrictEviction:
-		return fmt.Errorf("maxmemory-policy is %s, which may forget ids and events: set noeviction", policy)
+		return fmt.Errorf("maxmemory-policy is %s, which may forget ids and events; set noeviction", policy)
 	}
 	c.cfg.Logger.Warn("luatx: the server may evict keys, and with them ids and events: set maxmemory-policy noeviction", "policy", policy)
 	return nil

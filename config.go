@@ -144,16 +144,16 @@ func (c Config) withDefaults() Config {
 
 func (c Config) validate() error {
 	if c.Namespace == "" {
-		return errors.New("luatx: Config.Namespace is empty: name the service, as in \"orders\"")
+		return errors.New("luatx: Config.Namespace is empty; name the service, as in \"orders\"")
 	}
 	if !namespacePattern.MatchString(c.Namespace) {
-		return fmt.Errorf("luatx: Config.Namespace %.80q: use at most 64 letters, digits, dots, dashes and underscores", c.Namespace)
+		return fmt.Errorf("luatx: Config.Namespace %.80q; use at most 64 letters, digits, dots, dashes and underscores", c.Namespace)
 	}
 	if c.CommitTimeout < 0 || c.CommitTimeout > maxCommitTimeout {
-		return fmt.Errorf("luatx: Config.CommitTimeout is %v: use more than 0 and at most %v", c.CommitTimeout, maxCommitTimeout)
+		return fmt.Errorf("luatx: Config.CommitTimeout is %v; use more than 0 and at most %v", c.CommitTimeout, maxCommitTimeout)
 	}
 	if c.Retention < 10*c.CommitTimeout {
-		return fmt.Errorf("luatx: Config.Retention is %v: use at least ten times CommitTimeout, %v", c.Retention, 10*c.CommitTimeout)
+		return fmt.Errorf("luatx: Config.Retention is %v; use at least ten times CommitTimeout, %v", c.Retention, 10*c.CommitTimeout)
 	}
 	for name, value := range map[string]int{
 		"OutboxCapacity": c.OutboxCapacity, "OutboxBytes": c.OutboxBytes, "ParkedCapacity": c.ParkedCapacity, "ParkedBytes": c.ParkedBytes,
@@ -161,11 +161,11 @@ func (c Config) validate() error {
 		"ProcedureCalls": c.ProcedureCalls, "KeepBytes": c.KeepBytes, "GuardBytes": c.GuardBytes,
 	} {
 		if value < 0 {
-			return fmt.Errorf("luatx: Config.%s is %d: use 0 for the default, or more", name, value)
+			return fmt.Errorf("luatx: Config.%s is %d; use 0 for the default, or more", name, value)
 		}
 	}
 	if c.MaxCommands > maxCommands {
-		return fmt.Errorf("luatx: Config.MaxCommands is %d: use at most %d", c.MaxCommands, maxCommands)
+		return fmt.Errorf("luatx: Config.MaxCommands is %d; use at most %d", c.MaxCommands, maxCommands)
 	}
 	if err := validateProcedures(c.Procedures); err != nil {
 		return err

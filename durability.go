@@ -45,11 +45,11 @@ func (d Durability) withDefaults() Durability {
 func (d Durability) validate() error {
 	switch {
 	case d.Replicas < 0:
-		return fmt.Errorf("luatx: Config.Durability.Replicas is %d: use 0, or more", d.Replicas)
+		return fmt.Errorf("luatx: Config.Durability.Replicas is %d; use 0, or more", d.Replicas)
 	case d.Timeout != 0 && d.Replicas == 0 && !d.Fsync:
-		return fmt.Errorf("luatx: Config.Durability.Timeout is %v, and there is nothing to wait for: set Replicas or Fsync", d.Timeout)
+		return fmt.Errorf("luatx: Config.Durability.Timeout is %v, and there is nothing to wait for; set Replicas or Fsync", d.Timeout)
 	case d.Timeout != 0 && d.Timeout < time.Millisecond:
-		return fmt.Errorf("luatx: Config.Durability.Timeout is %v: use at least 1ms, or 0 for the default", d.Timeout)
+		return fmt.Errorf("luatx: Config.Durability.Timeout is %v; use at least 1ms, or 0 for the default", d.Timeout)
 	}
 	return nil
 }
@@ -58,7 +58,7 @@ func (d Durability) validate() error {
 func (d Durability) fits(client redis.UniversalClient) error {
 	reads := eval.ReadTimeout(client)
 	if reads > 0 && d.Timeout >= reads {
-		return fmt.Errorf("luatx: Config.Durability.Timeout is %v, and the client gives up after its ReadTimeout, %v: use less, or a longer ReadTimeout", d.Timeout, reads)
+		return fmt.Errorf("luatx: Config.Durability.Timeout is %v, and the client gives up after its ReadTimeout, %v; use less, or a longer ReadTimeout", d.Timeout, reads)
 	}
 	return nil
 }

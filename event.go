@@ -44,7 +44,7 @@ func (e *Event) encode(cfg *Config, derived string) (shard.Event, error) {
 	stored := shard.Event{ID: e.ID, Body: e.Body, Key: e.Key, At: e.At}
 	switch given := e.Attributes.ID(); {
 	case e.ID != "" && given != "" && e.ID != given:
-		return stored, fmt.Errorf("luatx: event %s has the id %q among its attributes: set one of them", e.ID, given)
+		return stored, fmt.Errorf("luatx: event %s has the id %q among its attributes; set one of them", e.ID, given)
 	case e.ID == "":
 		stored.ID = given
 	}
@@ -64,7 +64,7 @@ func (e *Event) encodeBody(stored *shard.Event) (err error) {
 	typed := e.Data != nil || e.Attributes != nil
 	switch {
 	case typed && e.Body != nil:
-		return fmt.Errorf("luatx: event %s has a Body, and Data or Attributes: leave one out", stored.ID)
+		return fmt.Errorf("luatx: event %s has a Body, and Data or Attributes; leave one out", stored.ID)
 	case typed:
 		msg := message.Message{Data: e.Data, Attributes: e.typed()}
 		if stored.Body, err = msg.MarshalJSONAs(stored.ID); err != nil {
@@ -73,7 +73,7 @@ func (e *Event) encodeBody(stored *shard.Event) (err error) {
 		stored.Own = true
 		return nil
 	case len(e.Body) == 0:
-		return fmt.Errorf("luatx: event %s has no body: set Data and Attributes", stored.ID)
+		return fmt.Errorf("luatx: event %s has no body; set Data and Attributes", stored.ID)
 	}
 	if err := new(message.RawMessage).UnmarshalJSON(e.Body); err != nil {
 		return fmt.Errorf("luatx: event %s: the body is no CloudEvent in JSON: %w; set Data and Attributes instead", stored.ID, err)
@@ -108,11 +108,11 @@ func (e *Event) check(stored *shard.Event, cfg *Config) error {
 	case size > cfg.OutboxBytes:
 		return fmt.Errorf("%w: event %s: %d bytes, more than OutboxBytes, %d", ErrTooLarge, stored.ID, size, cfg.OutboxBytes)
 	case e.Key != "" && !e.At.IsZero():
-		return fmt.Errorf("luatx: event %s is ordered and scheduled: set Key or At, not both", stored.ID)
+		return fmt.Errorf("luatx: event %s is ordered and scheduled; set Key or At, not both", stored.ID)
 	case len(e.Key) > maxID || !utf8.ValidString(e.Key):
-		return fmt.Errorf("luatx: event %s: key %.40q: use at most %d bytes of UTF-8", stored.ID, e.Key, maxID)
+		return fmt.Errorf("luatx: event %s: key %.40q; use at most %d bytes of UTF-8", stored.ID, e.Key, maxID)
 	case !e.At.IsZero() && (e.At.Before(time.UnixMilli(0)) || e.At.Year() > 9999):
-		return fmt.Errorf("luatx: event %s: At is %v: use the years 1970 to 9999", stored.ID, e.At)
+		return fmt.Errorf("luatx: event %s: At is %v; use the years 1970 to 9999", stored.ID, e.At)
 	}
 	return nil
 }

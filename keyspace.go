@@ -120,10 +120,10 @@ func (k Keyspace) Slots() []int {
 
 func (k Keyspace) validate() error {
 	if k.partitions < 0 || k.partitions > slot.Count {
-		return fmt.Errorf("luatx: Config.Keyspace: %d partitions: use 1 to %d, or OwnTags", k.partitions, slot.Count)
+		return fmt.Errorf("luatx: Config.Keyspace: %d partitions; use 1 to %d, or OwnTags", k.partitions, slot.Count)
 	}
 	if strings.ContainsAny(k.prefix, "{}") {
-		return fmt.Errorf("luatx: Config.Keyspace: the prefix %q holds a brace, which would hide the tag: leave it out", k.prefix)
+		return fmt.Errorf("luatx: Config.Keyspace: the prefix %q holds a brace, which would hide the tag; leave it out", k.prefix)
 	}
 	return nil
 }

@@ -99,10 +99,10 @@ func placed(ctx context.Context) error {
 		return errSetNX
 	}
 	if _, ok := TxFromContext(ctx); ok {
-		return fmt.Errorf("%w: luatx.Middleware inside luatx.Middleware: leave one out", ErrNested)
+		return fmt.Errorf("%w: luatx.Middleware inside luatx.Middleware; leave one out", ErrNested)
 	}
 	if ctx.Value(pipelineKey{}) != nil {
-		return fmt.Errorf("%w: luatx.Middleware inside pipeline.Middleware: leave one out", ErrNested)
+		return fmt.Errorf("%w: luatx.Middleware inside pipeline.Middleware; leave one out", ErrNested)
 	}
 	return nil
 }
@@ -181,5 +181,5 @@ func (t *Transactor) tagOf(msg *message.Message) (tag, aggregate string, err err
 			return tag, "", nil
 		}
 	}
-	return "", "", fmt.Errorf("luatx: message %q has no aggregate: set its subject, or Config.Aggregate", msg.ID())
+	return "", "", fmt.Errorf("luatx: message %q has no aggregate; set its subject, or Config.Aggregate", msg.ID())
 }

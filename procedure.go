@@ -40,7 +40,7 @@ var identifier = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$`)
 
 func (p Procedure) validate() error {
 	if !namespacePattern.MatchString(p.Name) {
-		return fmt.Errorf("luatx: Config.Procedures: name %.80q: use at most 64 letters, digits, dots, dashes and underscores", p.Name)
+		return fmt.Errorf("luatx: Config.Procedures: name %.80q; use at most 64 letters, digits, dots, dashes and underscores", p.Name)
 	}
 	if p.Source == "" {
 		return fmt.Errorf("luatx: Config.Procedures: %s has no Source", p.Name)
@@ -48,7 +48,7 @@ func (p Procedure) validate() error {
 	seen := make(map[string]bool)
 	for _, name := range slices.Concat(p.Keys, p.Args) {
 		if !identifier.MatchString(name) || reservedNames[name] || seen[name] {
-			return fmt.Errorf("luatx: Config.Procedures: %s: %q cannot name a key or an argument: use a Lua name, once", p.Name, name)
+			return fmt.Errorf("luatx: Config.Procedures: %s: %q cannot name a key or an argument; use a Lua name, once", p.Name, name)
 		}
 		seen[name] = true
 	}

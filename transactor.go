@@ -55,7 +55,7 @@ func New(client redis.UniversalClient, cfg Config) (*Transactor, error) {
 		return nil, errors.New("luatx: the client is nil")
 	}
 	if _, ring := client.(*redis.Ring); ring {
-		return nil, errors.New("luatx: redis.Ring spreads keys in a way of its own: use redis.NewClient or redis.NewClusterClient")
+		return nil, errors.New("luatx: redis.Ring spreads keys in a way of its own; use redis.NewClient or redis.NewClusterClient")
 	}
 	cfg = cfg.withDefaults()
 	if err := cfg.validate(); err != nil {

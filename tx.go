@@ -179,9 +179,9 @@ func (tx *Tx) Claim(id MessageID) error {
 	case id.ID == "":
 		return errors.New("luatx: the id is empty")
 	case tx.claimed:
-		return fmt.Errorf("%w: the transaction has an id: use one inbox.Middleware", ErrNested)
+		return fmt.Errorf("%w: the transaction has an id; use one inbox.Middleware", ErrNested)
 	case len(tx.commit.Events) > 0:
-		return errors.New("luatx: the id came after an event: put inbox.Middleware before outbox.Middleware")
+		return errors.New("luatx: the id came after an event; put inbox.Middleware before outbox.Middleware")
 	}
 	tx.id, tx.claimed = id, true
 	return nil

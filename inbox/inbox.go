@@ -60,7 +60,7 @@ func misplaced(ctx context.Context, name string) error {
 	if _, ok := luatx.PipelineFromContext(ctx); ok {
 		return fmt.Errorf("%s inside pipeline.Middleware: replace %s by pipeline.SetNX, before pipeline.Middleware, or pipeline.Middleware by luatx.Middleware", name, name)
 	}
-	return fmt.Errorf("no transaction in context: put luatx.Middleware before %s", name)
+	return fmt.Errorf("no transaction in context; put luatx.Middleware before %s", name)
 }
 
 // Precheck checks before the handler runs whether the identity that Middleware has claimed, or the position that Position has
@@ -71,10 +71,10 @@ func Precheck() message.Middleware {
 		return func(ctx context.Context, msg *message.Message) ([]*message.Message, error) {
 			tx, ok := luatx.TxFromContext(ctx)
 			if !ok {
-				return nil, errors.New("inbox: no transaction in context: put luatx.Middleware and inbox.Middleware or inbox.Position before inbox.Precheck")
+				return nil, errors.New("inbox: no transaction in context; put luatx.Middleware and inbox.Middleware or inbox.Position before inbox.Precheck")
 			}
 			if !mark.In(ctx, mark.Inbox) {
-				return nil, errors.New("inbox: inbox.Precheck before inbox.Middleware or inbox.Position: put one of them before it")
+				return nil, errors.New("inbox: inbox.Precheck before inbox.Middleware or inbox.Position; put one of them before it")
 			}
 			seen, err := tx.Seen(ctx)
 			if err != nil {

@@ -68,7 +68,7 @@ func (cfg PositionConfig) claim(ctx context.Context, msg *message.Message) error
 		return misplaced(ctx, "inbox.Position")
 	}
 	if cfg.MaxAttempts < 0 {
-		return fmt.Errorf("PositionConfig.MaxAttempts is %d: use 0 or more", cfg.MaxAttempts)
+		return fmt.Errorf("PositionConfig.MaxAttempts is %d; use 0 or more", cfg.MaxAttempts)
 	}
 	at, ok := msg.Position()
 	if !ok {

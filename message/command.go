@@ -80,7 +80,7 @@ func (h *commandHandler[C, E]) output(ctx context.Context, in *Message, cmd C, e
 		maps.Copy(attrs, h.cfg.Attributes(cmd, event))
 	}
 	if attrs.Type() == "" {
-		return nil, Permanent(fmt.Errorf("message: an event of Go type %T has no event type: set Naming or return a type from Attributes", event))
+		return nil, Permanent(fmt.Errorf("message: an event of Go type %T has no event type; set Naming or return a type from Attributes", event))
 	}
 	return New(event, attrs, nil), nil
 }

@@ -77,7 +77,7 @@ func (e *Engine) addInput(input rawInput) error {
 			return errors.New("message: a raw input needs a name")
 		}
 		if slices.ContainsFunc(e.inputs, func(in rawInput) bool { return in.name == input.name }) {
-			return fmt.Errorf("message: there is a raw input %q already: use another name", input.name)
+			return fmt.Errorf("message: there is a raw input %q already; use another name", input.name)
 		}
 		e.inputs = append(e.inputs, input)
 		return nil
@@ -96,7 +96,7 @@ func (e *Engine) AddRawOutput(name string, matcher Matcher) (<-chan *RawMessage,
 			return errors.New("message: a raw output needs a name")
 		}
 		if slices.ContainsFunc(e.outputs, func(out rawOutput) bool { return out.name == name }) {
-			return fmt.Errorf("message: there is a raw output %q already: use another name", name)
+			return fmt.Errorf("message: there is a raw output %q already; use another name", name)
 		}
 		e.outputs = append(e.outputs, rawOutput{name: name, matcher: matcher, ch: ch})
 		return nil
@@ -130,7 +130,7 @@ func (e *Engine) configure(f func() error) error {
 func (e *Engine) Run(ctx context.Context) error {
 	err := e.configure(func() error {
 		if len(e.inputs) == 0 {
-			return errors.New("message: the Engine has no raw input: call AddRawInput or AddSubscriber")
+			return errors.New("message: the Engine has no raw input; call AddRawInput or AddSubscriber")
 		}
 		e.started = true
 		return nil

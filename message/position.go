@@ -104,11 +104,11 @@ func (p Position) Validate() error {
 	case p.Source == "" || len(p.Source) > maxName || len(p.Partition) > maxName || len(p.Epoch) > maxName:
 		return fmt.Errorf("message: Position: Source, Partition or Epoch is longer than %d bytes, or Source is empty", maxName)
 	case strings.Contains(p.Source, "\x00") || strings.Contains(p.Partition, "\x00"):
-		return errors.New("message: Position: Source or Partition has a NUL: leave it out")
+		return errors.New("message: Position: Source or Partition has a NUL; leave it out")
 	case !isOffset(p.Offset) || p.After != "" && (!isOffset(p.After) || len(p.After) != len(p.Offset) || p.After >= p.Offset):
-		return fmt.Errorf("message: Position: Offset %.80q and After %.80q: use 1 to %d digits, as many in both, After below Offset", p.Offset, p.After, maxOffset)
+		return fmt.Errorf("message: Position: Offset %.80q and After %.80q; use 1 to %d digits, as many in both, After below Offset", p.Offset, p.After, maxOffset)
 	case p.Tenure == nil:
-		return errors.New("message: Position: Tenure is nil: create one at each assignment of the partition")
+		return errors.New("message: Position: Tenure is nil; create one at each assignment of the partition")
 	}
 	return nil
 }

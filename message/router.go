@@ -69,11 +69,11 @@ func (c PipeConfig) withDefaults() PipeConfig {
 func (c PipeConfig) validate() error {
 	switch {
 	case c.AckStrategy < AckOnSuccess || c.AckStrategy > AckForward:
-		return fmt.Errorf("message: PipeConfig.AckStrategy is %d: use AckOnSuccess, AckManual or AckForward", c.AckStrategy)
+		return fmt.Errorf("message: PipeConfig.AckStrategy is %d; use AckOnSuccess, AckManual or AckForward", c.AckStrategy)
 	case c.Concurrency < 0:
-		return fmt.Errorf("message: PipeConfig.Concurrency is %d: use a number of workers, or 0 for 1", c.Concurrency)
+		return fmt.Errorf("message: PipeConfig.Concurrency is %d; use a number of workers, or 0 for 1", c.Concurrency)
 	case c.BufferSize < 0:
-		return fmt.Errorf("message: PipeConfig.BufferSize is %d: use 0 or more messages", c.BufferSize)
+		return fmt.Errorf("message: PipeConfig.BufferSize is %d; use 0 or more messages", c.BufferSize)
 	default:
 		return nil
 	}
@@ -137,7 +137,7 @@ func (r *Router) AddHandler(name string, matcher Matcher, h Handler) error {
 			return fmt.Errorf("message: handler %q is nil", name)
 		}
 		if slices.ContainsFunc(r.entries, func(e *entry) bool { return e.route.handler == name }) {
-			return fmt.Errorf("message: there is a handler %q already: use another name", name)
+			return fmt.Errorf("message: there is a handler %q already; use another name", name)
 		}
 		r.entries = append(r.entries, &entry{
 			route:     &route{handler: name, strategy: r.cfg.AckStrategy, marshaler: r.marshaler},

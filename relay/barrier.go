@@ -38,9 +38,9 @@ func (b Barrier) validate(lease time.Duration) error {
 	case b.Replicas == 0:
 		return nil
 	case b.Replicas < 0:
-		return fmt.Errorf("relay: Config.Barrier.Replicas is %d: use 0, or more", b.Replicas)
+		return fmt.Errorf("relay: Config.Barrier.Replicas is %d; use 0, or more", b.Replicas)
 	case b.Timeout < time.Millisecond || b.Timeout > lease/3:
-		return fmt.Errorf("relay: Config.Barrier.Timeout is %v: use 1ms to a third of Lease, %v", b.Timeout, lease/3)
+		return fmt.Errorf("relay: Config.Barrier.Timeout is %v; use 1ms to a third of Lease, %v", b.Timeout, lease/3)
 	}
 	return nil
 }
@@ -67,13 +67,13 @@ func (b *barrier) note(reached bool) time.Duration {
 	defer b.mu.Unlock()
 	if reached {
 		if b.tries > 0 {
-			b.log.Info("relay: enough replicas have what was committed again; publishing goes on", "tries", b.tries)
+			b.log.Info("relay: enough replicas again", "tries", b.tries)
 		}
 		b.tries, b.until = 0, time.Time{}
 		return 0
 	}
 	if b.tries == 0 {
-		b.log.Error("relay: too few replicas have what was committed; its events are held back", "replicas", b.Replicas, "waited", b.Timeout)
+		b.log.Error("relay: too few replicas", "replicas", b.Replicas, "waited", b.Timeout)
 	}
 	b.tries++
 	ceiling := min(firstPause<<min(b.tries, 20), b.cap)
@@ -161,7 +161,7 @@ func (r *Relay) awaitReplicas(ctx context.Context, slot int, events []leased) []
 	switch {
 	case err != nil:
 		if ctx.Err() == nil {
-			r.cfg.Logger.Error("relay: cannot learn whether replicas have what was committed; its events wait for their lease to end", "slot", slot, "error", err)
+			r.cfg.Logger.Error("relay: replica check failed", "slot", slot, "error", err)
 		}
 		return nil
 	case !slices.Contains(extended.Held, true): // the script wrote nothing and did not wait

@@ -68,7 +68,7 @@ func (r *Relay) claimSlot(ctx context.Context, slot int) (claim shard.Claim, aga
 		return claim, time.Now().Add(r.cfg.PauseCap)
 	}
 	if claim.Parked > 0 {
-		r.cfg.Logger.Warn("relay: events parked: their attempts ended without an answer", "slot", slot, "events", claim.Parked)
+		r.cfg.Logger.Warn("relay: events parked after unsettled attempts", "slot", slot, "events", claim.Parked)
 		r.counts.parked.Add(int64(claim.Parked))
 		for range claim.Parked {
 			r.counter.Add("", settle.Park, "crashed")

@@ -56,11 +56,11 @@ func (c DriveConfig) withDefaults() DriveConfig {
 func (c DriveConfig) validate() error {
 	switch {
 	case c.BatchSize < 0 || c.BatchSize > maxBatch:
-		return fmt.Errorf("relay: DriveConfig.BatchSize is %d: use 1 to %d, or 0 for the default", c.BatchSize, maxBatch)
+		return fmt.Errorf("relay: DriveConfig.BatchSize is %d; use 1 to %d, or 0 for the default", c.BatchSize, maxBatch)
 	case c.Concurrency < 0:
-		return fmt.Errorf("relay: DriveConfig.Concurrency is %d: use 0 for the default, or more", c.Concurrency)
+		return fmt.Errorf("relay: DriveConfig.Concurrency is %d; use 0 for the default, or more", c.Concurrency)
 	case min(c.Timeout, c.PauseCap, c.DrainTimeout) < 0:
-		return errors.New("relay: DriveConfig.Timeout, PauseCap and DrainTimeout: use 0 for the default, or more")
+		return errors.New("relay: DriveConfig.Timeout, PauseCap or DrainTimeout is negative; use 0 for the default, or more")
 	}
 	return nil
 }

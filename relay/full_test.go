@@ -107,7 +107,7 @@ func drains(t *testing.T, tr *luatx.Transactor, events int, cfg relay.Config) {
 // finds the events.
 func refusedScript(log string) string {
 	for line := range strings.Lines(log) {
-		if strings.Contains(line, "OOM") && !strings.Contains(line, "wake-ups are not heard") {
+		if strings.Contains(line, "OOM") && !strings.Contains(line, "wake-up subscription failed") {
 			return line
 		}
 	}

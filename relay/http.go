@@ -63,7 +63,7 @@ func (c HTTPConfig) withDefaults() HTTPConfig {
 func (c HTTPConfig) validate() error {
 	var errs []error
 	if (c.URL == "") == (c.URLFor == nil) {
-		errs = append(errs, errors.New("relay: HTTPConfig.URL and URLFor: set exactly one of them"))
+		errs = append(errs, errors.New("relay: HTTPConfig.URL and URLFor are both set or both empty; set exactly one of them"))
 	}
 	if c.URL != "" {
 		if _, err := parseURL(c.URL); err != nil {
@@ -71,10 +71,10 @@ func (c HTTPConfig) validate() error {
 		}
 	}
 	if c.Mode != cehttp.Structured && c.Mode != cehttp.Binary && c.Mode != cehttp.Batched {
-		errs = append(errs, fmt.Errorf("relay: HTTPConfig.Mode is %d: use cehttp.Structured, Binary or Batched", c.Mode))
+		errs = append(errs, fmt.Errorf("relay: HTTPConfig.Mode is %d; use cehttp.Structured, Binary or Batched", c.Mode))
 	}
 	if c.DenyPrivate && c.Client != nil {
-		errs = append(errs, errors.New("relay: HTTPConfig.DenyPrivate and Client: set one of them; a Client connects by itself"))
+		errs = append(errs, errors.New("relay: HTTPConfig.DenyPrivate and Client are both set; leave one out, a Client makes its own connections"))
 	}
 	for i, secret := range c.Secrets {
 		if err := cehttp.CheckSecret(secret); err != nil {
@@ -82,7 +82,7 @@ func (c HTTPConfig) validate() error {
 		}
 	}
 	if min(c.BatchSize, c.Concurrency) < 0 || min(c.Timeout, c.RetryAfterCap) < 0 {
-		errs = append(errs, errors.New("relay: HTTPConfig.BatchSize, Timeout, Concurrency and RetryAfterCap: use 0 for the default, or more"))
+		errs = append(errs, errors.New("relay: HTTPConfig.BatchSize, Timeout, Concurrency or RetryAfterCap is negative; use 0 for the default, or more"))
 	}
 	return errors.Join(errs...)
 }

@@ -140,7 +140,7 @@ func TestHTTPRestart(t *testing.T) {
 	for _, id := range all {
 		emitTo(t, tr, id, "", id)
 	}
-	redistest.Eventually(t, "the outage to be noticed", func() bool { return log.Count("unavailable; pausing") == 1 })
+	redistest.Eventually(t, "the outage to be noticed", func() bool { return log.Count("publisher unavailable") == 1 })
 	serve(t, address, s)
 	redistest.Eventually(t, "everything to be sent", func() bool { return counts(t, tr) == outbox.Counts{Sent: 20} })
 	for _, id := range all {
@@ -148,7 +148,7 @@ func TestHTTPRestart(t *testing.T) {
 			t.Errorf("%s was taken %d times", id, taken)
 		}
 	}
-	if n := log.Count("unavailable; pausing"); n != 1 {
+	if n := log.Count("publisher unavailable"); n != 1 {
 		t.Errorf("%d lines of the log about one outage", n)
 	}
 }
@@ -174,7 +174,7 @@ func TestHTTPLeftAlone(t *testing.T) {
 		cfg.Attempts, cfg.Logger = 1, log.Logger()
 		start(t, tr, p, cfg)
 		emitTo(t, tr, "a", "throttles", "first")
-		redistest.Eventually(t, "the first answer to be known", func() bool { return log.Count("unavailable; pausing") == 1 })
+		redistest.Eventually(t, "the first answer to be known", func() bool { return log.Count("publisher unavailable") == 1 })
 		emitTo(t, tr, "a", "throttles", "second")
 		emitTo(t, tr, "a", "well", "third")
 		redistest.Eventually(t, "the other receiver", func() bool { _, taken := well.seen("third"); return taken == 1 })

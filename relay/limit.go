@@ -61,11 +61,11 @@ func (c LimitConfig) withDefaults() LimitConfig {
 func (c LimitConfig) validate() error {
 	switch {
 	case min(c.Concurrency, c.Batch, c.Burst) < 0 || c.Wait < 0:
-		return errors.New("relay: LimitConfig.Concurrency, Batch, Burst and Wait: use 0 for the default, or more")
+		return errors.New("relay: LimitConfig.Concurrency, Batch, Burst or Wait is negative; use 0 for the default, or more")
 	case c.Rate < 0 || math.IsNaN(c.Rate) || math.IsInf(c.Rate, 0):
-		return fmt.Errorf("relay: LimitConfig.Rate is %v: use 0 for no limit, or more", c.Rate)
+		return fmt.Errorf("relay: LimitConfig.Rate is %v; use 0 for no limit, or more", c.Rate)
 	case c.Concurrency == 0 && c.Rate == 0:
-		return errors.New("relay: LimitConfig.Concurrency and Rate: set one of them, or leave Limit out")
+		return errors.New("relay: LimitConfig.Concurrency and Rate are both 0; set one of them, or leave Limit out")
 	}
 	return nil
 }

@@ -87,9 +87,9 @@ func (o *outages) note(ctx context.Context, scope string, in entry, errs []error
 		log = log.With("destination", scope)
 	}
 	if down == nil {
-		log.Info("relay: the publisher is available again", "tries", tries)
+		log.Info("relay: publisher available", "tries", tries)
 	} else {
-		log.Error("relay: the publisher is unavailable; pausing", "error", down)
+		log.Error("relay: publisher unavailable", "error", down)
 	}
 	observe.Tell(ctx, o.log, o.tell, Outage{Destination: scope, At: at, Over: down == nil, Err: down})
 	return pause

@@ -73,8 +73,8 @@ func TestOutageOfAScope(t *testing.T) {
 			t.Errorf("%v is remembered of a scope that is well", o.down)
 		}
 		for level, line := range map[string]string{
-			"ERROR": `msg="relay: the publisher is unavailable; pausing" destination=a error="connection refused"`,
-			"INFO":  `msg="relay: the publisher is available again" destination=a tries=10`,
+			"ERROR": `msg="relay: publisher unavailable" destination=a error="connection refused"`,
+			"INFO":  `msg="relay: publisher available" destination=a tries=10`,
 		} {
 			if strings.Count(log.String(), "level="+level+" "+line+"\n") != 1 {
 				t.Errorf("the log has no line %s, or several:\n%s", line, log.String())

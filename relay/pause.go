@@ -68,7 +68,7 @@ func (r *Relay) lookAtPauses(ctx context.Context) {
 	cancel()
 	if err != nil {
 		if !r.pauses.failed && ctx.Err() == nil { // once per outage
-			r.cfg.Logger.Warn("relay: pauses cannot be read; the last known ones stay in effect", "error", err)
+			r.cfg.Logger.Warn("relay: reading pauses failed", "error", err)
 		}
 		r.pauses.failed = true
 		return
@@ -91,7 +91,7 @@ func (r *Relay) unhold(ctx context.Context, slots []int) bool {
 		if err != nil {
 			done = false
 			if ctx.Err() == nil {
-				r.cfg.Logger.Warn("relay: a pause has ended, and not all that was held for it could be made due", "error", err)
+				r.cfg.Logger.Warn("relay: releasing paused events failed", "error", err)
 			}
 		}
 	}

@@ -96,7 +96,7 @@ func (r *Relay) settle(ctx context.Context, slot int, batch []shard.Settlement, 
 		KeepBody: r.cfg.KeepSentBodies, Continues: r.cfg.OnPark == LaneContinues, Lease: next(),
 	}, batch)
 	if err != nil {
-		r.cfg.Logger.Error("relay: events could not be settled and will be published again", "slot", slot, "events", len(batch), "error", err)
+		r.cfg.Logger.Error("relay: settling failed", "slot", slot, "events", len(batch), "error", err)
 		return nil
 	}
 	r.claims.settled(slot, batch)

@@ -121,19 +121,19 @@ func (c Config) forPublishing() time.Duration { return c.Lease * 2 / 3 }
 func (c Config) validate() error {
 	switch {
 	case c.BatchSize < 1 || c.BatchSize > maxBatch:
-		return fmt.Errorf("relay: Config.BatchSize is %d: use 1 to %d", c.BatchSize, maxBatch)
+		return fmt.Errorf("relay: Config.BatchSize is %d; use 1 to %d", c.BatchSize, maxBatch)
 	case c.OnPark != LaneBlocks && c.OnPark != LaneContinues:
-		return fmt.Errorf("relay: Config.OnPark is %d: use LaneBlocks or LaneContinues", c.OnPark)
+		return fmt.Errorf("relay: Config.OnPark is %d; use LaneBlocks or LaneContinues", c.OnPark)
 	case c.Lease < minLease:
-		return fmt.Errorf("relay: Config.Lease is %v: use at least %v", c.Lease, minLease)
+		return fmt.Errorf("relay: Config.Lease is %v; use at least %v", c.Lease, minLease)
 	case c.PublishTimeout < time.Millisecond || c.PublishTimeout > c.forPublishing():
-		return fmt.Errorf("relay: Config.PublishTimeout is %v: use 1ms to two thirds of Lease, %v", c.PublishTimeout, c.forPublishing())
+		return fmt.Errorf("relay: Config.PublishTimeout is %v; use 1ms to two thirds of Lease, %v", c.PublishTimeout, c.forPublishing())
 	case min(c.InlineSlots, c.Concurrency, c.Attempts) < 0:
-		return errors.New("relay: Config.InlineSlots, Concurrency and Attempts: use 0 for the default, or more")
+		return errors.New("relay: Config.InlineSlots, Concurrency or Attempts is negative; use 0 for the default, or more")
 	case min(c.SweepInterval, c.BackoffBase, c.PauseCap, c.DrainTimeout) < 0:
-		return errors.New("relay: Config.SweepInterval, BackoffBase, PauseCap and DrainTimeout: use 0 for the default, or more")
+		return errors.New("relay: Config.SweepInterval, BackoffBase, PauseCap or DrainTimeout is negative; use 0 for the default, or more")
 	case c.BackoffCap < c.BackoffBase:
-		return fmt.Errorf("relay: Config.BackoffCap is %v: use at least BackoffBase, %v", c.BackoffCap, c.BackoffBase)
+		return fmt.Errorf("relay: Config.BackoffCap is %v; use at least BackoffBase, %v", c.BackoffCap, c.BackoffBase)
 	}
 	return c.Barrier.validate(c.Lease)
 }
@@ -184,7 +184,7 @@ func New(t *luatx.Transactor, publisher Publisher, cfg Config) (*Relay, error) {
 	}
 	inside := link.Of(t)
 	if reads := inside.Runner.ReadTimeout(); cfg.Barrier.Replicas > 0 && reads > 0 && cfg.Barrier.Timeout >= reads {
-		return nil, fmt.Errorf("relay: Config.Barrier.Timeout is %v, and the client gives up after its ReadTimeout, %v: use less, or a longer ReadTimeout", cfg.Barrier.Timeout, reads)
+		return nil, fmt.Errorf("relay: Config.Barrier.Timeout is %v, and the client gives up after its ReadTimeout, %v; use less, or a longer ReadTimeout", cfg.Barrier.Timeout, reads)
 	}
 	return &Relay{
 		inside:    inside,
@@ -219,7 +219,7 @@ func lifeOf(ctx context.Context) context.Context {
 // Run returns an error at once if it is running already, or if another relay of the same Transactor publishes inline.
 func (r *Relay) Run(ctx context.Context) error {
 	if !r.running.CompareAndSwap(false, true) {
-		return errors.New("relay: Run is running already")
+		return errors.New("relay: Run is already running")
 	}
 	r.lookAtPauses(ctx)
 	if !r.cfg.NoInline {
@@ -268,7 +268,7 @@ func (r *Relay) Run(ctx context.Context) error {
 	select {
 	case <-drained:
 	case <-time.After(max(r.cfg.DrainTimeout, leastDrain)):
-		r.cfg.Logger.Error("relay: events could not be given back in time; they wait for their lease to end", "duration", r.cfg.DrainTimeout)
+		r.cfg.Logger.Error("relay: returning events timed out", "duration", r.cfg.DrainTimeout)
 	}
 	return nil
 }

@@ -342,7 +342,7 @@ func TestRunIsOne(t *testing.T) {
 		done := make(chan error, 1)
 		go func() { done <- r.Run(ctx) }()
 		redistest.Eventually(t, "the relay to run", func() bool { return link.Of(tr).Relay() != nil || len(done) > 0 })
-		if err := r.Run(t.Context()); err == nil || !strings.Contains(err.Error(), "is running already") {
+		if err := r.Run(t.Context()); err == nil || !strings.Contains(err.Error(), "is already running") {
 			t.Errorf("it runs twice: %v", err)
 		}
 		cancel()

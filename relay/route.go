@@ -49,10 +49,10 @@ func (r Rule) name() string {
 func Route(rules ...Rule) (Scoped, error) {
 	for i, rule := range rules {
 		if rule.To == nil {
-			return nil, fmt.Errorf("relay: Route: rule %d (%s) has no Publisher: set To", i, rule.name())
+			return nil, fmt.Errorf("relay: Route: rule %d (%s) has no Publisher; set To", i, rule.name())
 		}
 		if i > 0 && rules[i-1].Destination == "" && rules[i-1].Type == "" && rules[i-1].Match == nil {
-			return nil, fmt.Errorf("relay: Route: rule %d (%s) is behind one that takes every event: put that last", i, rule.name())
+			return nil, fmt.Errorf("relay: Route: rule %d (%s) is after a rule that matches every event; put that rule last", i, rule.name())
 		}
 	}
 	if len(rules) == 0 {

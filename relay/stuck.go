@@ -39,11 +39,11 @@ func (w watch) supervision(ctx context.Context, grace time.Duration) supervision
 	}
 	return supervision{grace, func(events []*message.RawMessage) func([]error) {
 		w.outages.abandon(ctx, w.scope)
-		log.Error("relay: a call of the publisher does not return and is abandoned", "events", len(events), "duration", time.Since(w.began))
+		log.Error("relay: publisher call abandoned", "events", len(events), "duration", time.Since(w.began))
 		w.report(ctx, len(events), false)
 		return func(errs []error) {
 			w.outages.returned(ctx, w.scope)
-			log.Warn("relay: a call of the publisher returned after it was abandoned", "events", len(events), "duration", time.Since(w.began))
+			log.Warn("relay: abandoned publisher call returned", "events", len(events), "duration", time.Since(w.began))
 			w.report(ctx, len(events), true)
 			if w.late != nil {
 				w.late(events, errs)
@@ -65,7 +65,7 @@ func (o *outages) abandon(ctx context.Context, scope string) {
 	full, at := out.stuck == maxStuck || o.stuck == maxStuckInAll, time.Now()
 	o.mu.Unlock()
 	if full {
-		o.log.Error("relay: too many calls of the publisher have not returned; it is not called until one returns", "destination", scope)
+		o.log.Error("relay: too many abandoned publisher calls", "destination", scope)
 		observe.Tell(ctx, o.log, o.tell, Outage{Destination: scope, At: at, Err: errStuck})
 	}
 }
@@ -79,7 +79,7 @@ func (o *outages) returned(ctx context.Context, scope string) {
 	o.stuck--
 	o.mu.Unlock()
 	if over {
-		o.log.Info("relay: a call of the publisher has returned; the publisher is called again", "destination", scope)
+		o.log.Info("relay: publisher called again", "destination", scope)
 		observe.Tell(ctx, o.log, o.tell, Outage{Destination: scope, At: at, Over: true})
 	}
 }

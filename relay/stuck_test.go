@@ -103,7 +103,7 @@ func TestRelayGoesOnAfterPublishesThatNeverReturn(t *testing.T) {
 					return !slices.ContainsFunc(good, func(id string) bool { return out.count(id) == 0 })
 				})
 				redistest.Eventually(t, "the stuck events are parked", func() bool { return parked(t, tr, "timeout") == 4 })
-				if n := log.Count("does not return"); n < 8 {
+				if n := log.Count("publisher call abandoned"); n < 8 {
 					t.Errorf("%d calls are logged as stuck, want 4 events with 2 attempts each", n)
 				}
 				began := time.Now()
@@ -170,7 +170,7 @@ func TestNothingIsSettledAfterRunHasReturned(t *testing.T) {
 	redistest.Eventually(t, "the event is published", func() bool { return out.count("published") == 1 })
 	stop()
 	returned := time.Now()
-	redistest.Eventually(t, "the relay gives up", func() bool { return log.Count("could not be settled") == 1 })
+	redistest.Eventually(t, "the relay gives up", func() bool { return log.Count("settling failed") == 1 })
 	if took := time.Since(returned); took > 10*time.Second { // a request in flight ends with the client's ReadTimeout, 3 s
 		t.Errorf("the relay goes on settling for %v after Run has returned", took)
 	}
@@ -189,7 +189,7 @@ func TestRunReturnsWithinDrainTimeoutThoughPublisherHangs(t *testing.T) {
 		if took := time.Since(began); took > 2500*time.Millisecond {
 			t.Errorf("Run returned %v after its context ended, with a DrainTimeout of 2s", took)
 		}
-		redistest.Eventually(t, "the stuck call is logged once", func() bool { return log.Count("does not return") == 1 })
+		redistest.Eventually(t, "the stuck call is logged once", func() bool { return log.Count("publisher call abandoned") == 1 })
 		for event, err := range outbox.NewStore(tr).List(t.Context(), outbox.Pending, outbox.ListOptions{}) {
 			if err != nil || event.Attempts != 0 || event.Lease != "" {
 				t.Errorf("the event is not given back without an attempt: %+v, %v", event, err)
@@ -280,9 +280,9 @@ func TestStuckCallsAreBounded(t *testing.T) {
 	for _, id := range numbered("stuck", 20) {
 		emit(t, tr, id, id)
 	}
-	redistest.Eventually(t, "the relay stops calling", func() bool { return log.Count("too many calls") == 1 })
+	redistest.Eventually(t, "the relay stops calling", func() bool { return log.Count("too many abandoned publisher calls") == 1 })
 	emit(t, tr, "good", "good")
-	if n := log.Count("does not return"); n > most+running {
+	if n := log.Count("publisher call abandoned"); n > most+running {
 		t.Errorf("%d calls were abandoned", n)
 	}
 	if out.count("good") != 0 {
@@ -311,7 +311,7 @@ func TestObserverIsToldOfStuckCalls(t *testing.T) {
 	if s := <-told; !s.Returned || s.Destination != "d" {
 		t.Errorf("%+v", s)
 	}
-	if len(told) > 0 || log.Count("does not return") != 1 || log.Count("returned after it was abandoned") != 1 {
+	if len(told) > 0 || log.Count("publisher call abandoned") != 1 || log.Count("abandoned publisher call returned") != 1 {
 		t.Errorf("it is not reported once: %s", log.String())
 	}
 }
@@ -372,7 +372,7 @@ func TestDriveGoesOnAfterPublishesThatNeverReturn(t *testing.T) {
 	if took := time.Since(began); took > 1500*time.Millisecond {
 		t.Errorf("Drive returned %v after its context ended", took)
 	}
-	if log.Count("does not return") == 0 {
+	if log.Count("publisher call abandoned") == 0 {
 		t.Error("the stuck calls are not logged")
 	}
 }

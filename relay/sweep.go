@@ -49,7 +49,7 @@ func (s *sweeper) turn(ctx context.Context) time.Duration {
 	switch {
 	case err != nil:
 		if ctx.Err() == nil {
-			s.cfg.Logger.Warn("relay: the sweep is not shared for now: this relay looks at every shard by itself", "error", err)
+			s.cfg.Logger.Warn("relay: sweep not shared", "error", err)
 		}
 		s.alone = time.Now().Add(min(sweepAlone, 10*s.cfg.SweepInterval))
 		return s.byItself(ctx)
@@ -83,7 +83,7 @@ func (s *sweeper) visit(ctx context.Context, chunk int) bool {
 		return true
 	}
 	if s.quiet >= s.chunks && ctx.Err() == nil { // once per outage, even if other nodes reply
-		s.cfg.Logger.Warn("relay: sweep failed: not every shard can be looked at", "error", err)
+		s.cfg.Logger.Warn("relay: sweep failed", "error", err)
 	}
 	s.quiet = 0
 	return false

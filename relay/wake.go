@@ -53,7 +53,7 @@ func (r *Relay) subscribe(ctx context.Context, channels []string, heard func(int
 			pause = listenRefused
 		}
 		if (denied || try > 0) && outage.first() {
-			r.cfg.Logger.Warn("relay: wake-ups are not heard; events of other processes are found by the sweep", "error", err)
+			r.cfg.Logger.Warn("relay: wake-up subscription failed", "error", err)
 		}
 		sleep.For(ctx, pause/2+rand.N(pause))
 	}

@@ -307,7 +307,7 @@ func TestDeniedWakeUps(t *testing.T) {
 		emit(t, tr, "a", id)
 		redistest.Eventually(t, id+" to be published", func() bool { return out.count(id) == 1 })
 	}
-	for _, word := range []string{"are not woken", "not heard"} {
+	for _, word := range []string{"wake-up failed", "wake-up subscription failed"} {
 		redistest.Eventually(t, "a line about it", func() bool { return log.Count(word) > 0 })
 		if n := log.Count(word); n != 1 {
 			t.Errorf("%d lines say %q", n, word)

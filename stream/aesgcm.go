@@ -41,7 +41,7 @@ func (AESGCM) Name() string { return "aesgcm" }
 // Encode implements Codec.
 func (c AESGCM) Encode(data []byte, attrs message.Attributes) ([]byte, error) {
 	if c.KeyID == "" {
-		return nil, errors.New("AESGCM.KeyID is empty: name the key to encrypt with")
+		return nil, errors.New("AESGCM.KeyID is empty; name the key to encrypt with")
 	}
 	seal, err := c.cipher(c.KeyID)
 	if err != nil {
@@ -68,7 +68,7 @@ func (c AESGCM) Decode(data []byte, attrs message.Attributes) ([]byte, error) {
 
 func (c AESGCM) cipher(id string) (cipher.AEAD, error) {
 	if c.Key == nil {
-		return nil, errors.New("AESGCM.Key is nil: give a function that returns the keys")
+		return nil, errors.New("AESGCM.Key is nil; give a function that returns the keys")
 	}
 	key, err := c.Key(id)
 	if err != nil {

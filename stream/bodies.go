@@ -41,7 +41,7 @@ func checkCodecs(codecs []Codec) error {
 		}
 		name := c.Name()
 		if name == "" || strings.Trim(name, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_") != "" || seen[name] {
-			return fmt.Errorf("codec %d is called %q: give each a name of its own, of letters, digits, - and _", i, name)
+			return fmt.Errorf("codec %d is called %q; give each a name of its own, of letters, digits, - and _", i, name)
 		}
 		seen[name] = true
 	}

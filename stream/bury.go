@@ -34,12 +34,12 @@ func (s *subscription) buried(e *entry, outcome group.Outcome, reason string) {
 	case group.Moved:
 		s.counts.deadLettered.Add(1)
 		s.tellDeadLettered(e, reason)
-		s.outage.log.Error("stream: entry went to the dead-letter stream", "entry", e.id, "deliveries", e.deliveries,
+		s.outage.log.Error("stream: entry dead-lettered", "entry", e.id, "deliveries", e.deliveries,
 			"dead_letter", s.cfg.DeadLetter, "reason", reason)
 	case group.Trimmed:
 		s.noteTrimmed(e.id)
 	default:
-		s.outage.log.Debug("stream: refused entry was claimed by another consumer", "entry", e.id)
+		s.outage.log.Debug("stream: refused entry claimed by another consumer", "entry", e.id)
 	}
 }
 

@@ -105,7 +105,7 @@ func TestTrimmedEntriesLeaveTheGroup(t *testing.T) {
 			wantData(t, msg, "c")
 			f.wantPending(t, 1)
 			msg.Ack()
-			f.logs.want(t, "stream: entry was trimmed before it was acked", 2)
+			f.logs.want(t, "stream: unacked entry trimmed", 2)
 			if got := sub.Stats().Trimmed; got != 2 {
 				t.Errorf("%d trimmed, want 2", got)
 			}

@@ -75,7 +75,7 @@ func TestConfigErrorsNameTheFieldThenTheRemedy(t *testing.T) {
 // wantFieldError checks that an error names first the field and the problem, and then the remedy after a colon.
 func wantFieldError(t *testing.T, err error, config, field string) {
 	t.Helper()
-	form := regexp.MustCompile(`^stream: ` + config + `\.` + field + `(?: [^:]+)?: \S.+$`)
+	form := regexp.MustCompile(`^stream: ` + config + `\.` + field + `(?: [^:;]+)?[:;] \S.+$`)
 	switch {
 	case field == "" && err != nil:
 		t.Errorf("the least config is refused: %v", err)

@@ -18,7 +18,7 @@ import (
 	"github.com/luatx/luatx/stream"
 )
 
-const logDead = "stream: entry went to the dead-letter stream"
+const logDead = "stream: entry dead-lettered"
 
 func (f *fixture) dead(t *testing.T) []stream.DeadLetter {
 	t.Helper()
@@ -185,7 +185,7 @@ func TestStaleOwnerBuriesNothing(t *testing.T) {
 	msg := sub.next(t)
 	redistest.Must(t, f.client.XClaimJustID(t.Context(), &redis.XClaimArgs{Stream: f.key, Group: "shop", Consumer: "other", Messages: []string{id}}).Err())
 	msg.Nack(errBusy)
-	f.logs.want(t, "stream: refused entry was claimed by another consumer", 1)
+	f.logs.want(t, "stream: refused entry claimed by another consumer", 1)
 	if p := f.pending(t); len(p) != 1 || p[0].Consumer != "other" || len(f.dead(t)) != 0 {
 		t.Errorf("pending %+v, dead %+v, want it with its new owner", p, f.dead(t))
 	}

@@ -16,10 +16,10 @@ import (
 )
 
 const (
-	logFails   = "stream: subscriber fails and goes on trying"
-	logWorks   = "stream: subscriber works again"
-	logRemade  = "stream: the group was gone and has been made again"
-	logUnacked = "stream: handled message not acked, it will be given out again"
+	logFails   = "stream: subscriber failed"
+	logWorks   = "stream: subscriber recovered"
+	logRemade  = "stream: group created again"
+	logUnacked = "stream: ack failed"
 )
 
 // drain acks n different messages, skipping duplicates, and returns their data.

@@ -38,7 +38,7 @@ func fieldsJSON(values map[string]any) ([]byte, error) {
 	for name := range values {
 		text := fieldText(values, name)
 		if !utf8.ValidString(name) || !utf8.ValidString(text) {
-			return nil, fmt.Errorf("%w: field %q is not UTF-8 and cannot become JSON: set SubscriberConfig.Unmarshal", message.ErrDecode, name)
+			return nil, fmt.Errorf("%w: field %q is not UTF-8 and cannot become JSON; set SubscriberConfig.Unmarshal", message.ErrDecode, name)
 		}
 		fields[name] = text
 	}

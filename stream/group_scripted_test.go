@@ -228,7 +228,7 @@ func TestConsumerThatCannotLeave(t *testing.T) {
 		synctest.Wait()
 		answers.Change(func() { answers.Say = map[string]any{"dismiss": errRefused} })
 		s.stop()
-		if n := s.logs.Count("consumer stays in the group"); n != 1 {
+		if n := s.logs.Count("consumer not removed"); n != 1 {
 			t.Errorf("%d lines warn:\n%s", n, s.logs)
 		}
 	})
@@ -285,7 +285,7 @@ func TestWhatNobodyTookGoesBackAtTheEnd(t *testing.T) {
 			if got := s.args(t, 3, "hold"); fmt.Sprint(got) != "[g me 60000 1 2-0 3-0]" {
 				t.Errorf("given back by %v", got)
 			}
-			if n := s.logs.Count("entries given back stay pending"); n != warns {
+			if n := s.logs.Count("releasing entries failed"); n != warns {
 				t.Errorf("%d lines warn:\n%s", n, s.logs)
 			}
 			msg.Ack()

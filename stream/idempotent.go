@@ -161,7 +161,7 @@ func isDenial(err error) bool {
 
 func (p *Publisher) logDenied(ctx context.Context, key string, err error) {
 	p.windows.denied.Do(func() {
-		p.cfg.Logger.WarnContext(ctx, "stream: idempotency window denied; messages may be added twice", "stream", key, "error", err)
+		p.cfg.Logger.WarnContext(ctx, "stream: idempotency window denied", "stream", key, "error", err)
 	})
 }
 

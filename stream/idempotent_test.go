@@ -30,7 +30,7 @@ func (f *fixture) window(t *testing.T) (duration, ids int64) {
 	return info.IDMPDuration, info.IDMPMaxSize
 }
 
-const denied = "stream: idempotency window denied; messages may be added twice"
+const denied = "stream: idempotency window denied"
 
 // since86 returns a fixture on a server that recognizes entries, or skips the test.
 func since86(t *testing.T) *fixture {

@@ -43,7 +43,7 @@ func (s *subscription) offer(ids []string, idle time.Duration, undelivered bool)
 	ctx, cancel := context.WithTimeout(s.detached, finishTimeout)
 	defer cancel()
 	if err := s.member.Hold(ctx, ids, idle, undelivered); err != nil {
-		s.outage.log.Warn("stream: entries given back stay pending", "entries", len(ids), "error", err)
+		s.outage.log.Warn("stream: releasing entries failed", "entries", len(ids), "error", err)
 	}
 }
 
@@ -55,7 +55,7 @@ func (s *subscription) leave() {
 	ctx, cancel := context.WithTimeout(s.detached, finishTimeout)
 	defer cancel()
 	if err := s.member.Leave(ctx); err != nil {
-		s.outage.log.Warn("stream: consumer stays in the group", "consumer", s.member.Consumer, "error", err)
+		s.outage.log.Warn("stream: consumer not removed", "consumer", s.member.Consumer, "error", err)
 	}
 }
 

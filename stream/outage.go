@@ -49,7 +49,7 @@ func (o *outage) begins(op string, err error) {
 		o.failing = map[string]map[string]bool{}
 	}
 	o.failing[cause] = map[string]bool{op: true}
-	o.log.Error("stream: subscriber fails and goes on trying", "operation", op, "error", err)
+	o.log.Error("stream: subscriber failed", "operation", op, "error", err)
 }
 
 func (o *outage) over(op string) {
@@ -60,5 +60,5 @@ func (o *outage) over(op string) {
 	}
 	delete(o.failing, op)
 	delete(o.failing, notReady)
-	o.log.Info("stream: subscriber works again", "operation", op)
+	o.log.Info("stream: subscriber recovered", "operation", op)
 }

@@ -134,10 +134,10 @@ func TestMinutesOfOutage(t *testing.T) {
 					t.Errorf("%d attempts in ten minutes", server.attempts)
 				}
 				// Once for reading, and once for each operation with an error of its own.
-				if n := strings.Count(log.String(), "fails and goes on trying"); n < 1 || n > 4 {
+				if n := strings.Count(log.String(), "subscriber failed"); n < 1 || n > 4 {
 					t.Errorf("the outage was logged %d times:\n%s", n, log.String())
 				}
-				if n := strings.Count(log.String(), "works again"); n < 1 {
+				if n := strings.Count(log.String(), "subscriber recovered"); n < 1 {
 					t.Errorf("its end was not logged:\n%s", log.String())
 				}
 			})

@@ -31,12 +31,12 @@ func checkPartitions(keyspace luatx.Keyspace, stream string) error {
 	tags := keyspace.Tags()
 	switch {
 	case stream == "":
-		return errors.New("stream: Stream is empty: name the partitioned stream")
+		return errors.New("stream: Stream is empty; name the partitioned stream")
 	case len(tags) == 0 || len(tags) > slot.Count:
-		return fmt.Errorf("stream: the keyspace has no partitions: use luatx.Partitions(n) with 1 to %d", slot.Count)
+		return fmt.Errorf("stream: the keyspace has no partitions; use luatx.Partitions(n) with 1 to %d", slot.Count)
 	}
 	if key := keyspace.TagKey(tags[0], stream); slot.Of(key) != slot.OfTag(tags[0]) {
-		return fmt.Errorf("stream: the key %q hides its tag: leave braces out of the keyspace's prefix", key)
+		return fmt.Errorf("stream: the key %q hides its tag; leave braces out of the keyspace's prefix", key)
 	}
 	return nil
 }
@@ -68,7 +68,7 @@ func NewPartitionedPublisher(client redis.UniversalClient, keyspace luatx.Keyspa
 			return "", err
 		}
 		if id == "" {
-			return "", errors.New("it has no aggregate: set its subject, or PublisherConfig.Aggregate")
+			return "", errors.New("it has no aggregate; set its subject, or PublisherConfig.Aggregate")
 		}
 		tag, err := keyspace.Tag(id)
 		if err != nil {
@@ -105,7 +105,7 @@ func (c PartitionedConfig) withDefaults() PartitionedConfig {
 
 func (c PartitionedConfig) validate() error {
 	f := flaws{config: "PartitionedConfig"}
-	f.check(c.Lease < 30*time.Millisecond, "Lease", "is below 30 ms: use 0 for the default")
+	f.check(c.Lease < 30*time.Millisecond, "Lease", "is below 30 ms; use 0 for the default")
 	f.check(c.Consumer != "", "Consumer", "is set: members make names of their own, which no two may share")
 	f.check(c.MaxInFlight != 0, "MaxInFlight", "is set: one message of each partition is in flight, or a batch")
 	f.check(c.ClaimInterval != 0, "ClaimInterval", "is set: leases decide what is taken over: use Lease")

@@ -80,7 +80,7 @@ func (p *partition) hold(ctx context.Context) {
 	close(done)
 	keeper.Wait()
 	if p.lost.Load() {
-		p.outage.log.Warn("stream: partition went to another member: this one stalled for longer than its lease", "member", p.m.name)
+		p.outage.log.Warn("stream: partition lost to another member", "member", p.m.name)
 		return
 	}
 	p.free()
@@ -125,6 +125,6 @@ func (p *partition) free() {
 	ctx, cancel := context.WithTimeout(p.detached, finishTimeout)
 	defer cancel()
 	if _, err := p.bid(ctx, "free", 0); err != nil {
-		p.outage.log.Warn("stream: lease could not be given back, it ends by itself", "lease", p.lease, "error", err)
+		p.outage.log.Warn("stream: lease not released", "lease", p.lease, "error", err)
 	}
 }

@@ -139,7 +139,7 @@ func (m *member) leave() {
 	ctx, cancel := context.WithTimeout(m.detached, finishTimeout)
 	defer cancel()
 	if _, err := m.tell(ctx, "leave"); err != nil {
-		m.outage.log.Warn("stream: member stays in the list until its lease ends", "member", m.name, "error", err)
+		m.outage.log.Warn("stream: member not removed", "member", m.name, "error", err)
 	}
 }
 

@@ -167,7 +167,7 @@ func (p *partition) fails(ctx context.Context, it *item) (waits bool) {
 		delay = p.cfg.MaxIdleTime
 		if p.logged != it.id {
 			p.logged = it.id
-			p.outage.log.Error("stream: partition stands still behind a message that is refused for good: set MaxDeliveries",
+			p.outage.log.Error("stream: partition blocked by a refused message",
 				"entry", it.id, "error", it.err)
 		}
 	case !asked:

@@ -259,7 +259,7 @@ func TestPartitionWithoutMaxDeliveriesStandsStillAndOthersGoOn(t *testing.T) {
 	redistest.Must(t, f.client.XAdd(t.Context(), &redis.XAddArgs{Stream: keys[0], Values: []any{"type", "late", "data", "0"}}).Err())
 	p.join(t, p.config(), book.ack)
 	book.wantInOrder(t, 1, 5)
-	p.logs.want(t, "stream: partition stands still behind a message that is refused for good: set MaxDeliveries", 1)
+	p.logs.want(t, "stream: partition blocked by a refused message", 1)
 }
 
 func TestPartitionSurvivesDeletedGroupStreamAndLease(t *testing.T) {

@@ -87,14 +87,14 @@ func (c PublisherConfig) validate() error {
 	f := flaws{config: "PublisherConfig"}
 	f.check((c.Stream == "") == (c.StreamFor == nil), "Stream", "and StreamFor: set exactly one of them")
 	f.check(c.Aggregate != nil, "Aggregate", "is for partitions: use NewPartitionedPublisher")
-	f.check(c.MaxLen < 0, "MaxLen", "is negative: use 0 to keep all entries")
+	f.check(c.MaxLen < 0, "MaxLen", "is negative; use 0 to keep all entries")
 	f.check(c.TrimAcked && c.MaxLen > 0, "TrimAcked", "keeps what was not acknowledged, MaxLen does not: set one of them")
-	f.check(c.TrimInterval < 0, "TrimInterval", "is negative: use 0 for the default")
+	f.check(c.TrimInterval < 0, "TrimInterval", "is negative; use 0 for the default")
 	f.check(c.IdempotencyWindow > 0 && c.IdempotencyWindow < time.Second || c.IdempotencyWindow > maxIdempotencyWindow,
-		"IdempotencyWindow", "is not between 1s and 24h: use 0 for the default, or a negative one for none")
-	f.check(c.MaxBytes < 0, "MaxBytes", "is negative: use 0 for the default")
+		"IdempotencyWindow", "is not between 1s and 24h; use 0 for the default, or a negative one for none")
+	f.check(c.MaxBytes < 0, "MaxBytes", "is negative; use 0 for the default")
 	f.checkCodecs(c.Codecs)
-	f.check(c.BatchSize < 0, "BatchSize", "is negative: use 0 for the default")
+	f.check(c.BatchSize < 0, "BatchSize", "is negative; use 0 for the default")
 	return f.err()
 }
 
@@ -308,7 +308,7 @@ func (p *Publisher) write(ctx context.Context, batch []*message.RawMessage) {
 	for i, msg := range batch {
 		switch {
 		case msg == nil:
-			p.cfg.Logger.ErrorContext(ctx, "stream: a nil message was to be published")
+			p.cfg.Logger.ErrorContext(ctx, "stream: nil message not published")
 		case errs == nil || errs[i] == nil:
 			msg.Ack()
 		case !msg.Nack(errs[i]):

@@ -184,7 +184,7 @@ func TestPublishAcksWhatIsWritten(t *testing.T) {
 	if err := bad.Err(); !errors.Is(err, message.ErrEncode) || !message.IsPermanent(err) {
 		t.Errorf("nacked with %v, want a permanent ErrEncode", err)
 	}
-	f.logs.want(t, "stream: a nil message was to be published", 1)
+	f.logs.want(t, "stream: nil message not published", 1)
 	f.logs.want(t, "stream: message not published", 1)
 }
 

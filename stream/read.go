@@ -168,7 +168,7 @@ func (s *subscription) failed(ctx context.Context, op string, err error) {
 		if err != nil {
 			s.outage.begins(op, err)
 		} else if made {
-			s.outage.log.Error("stream: the group was gone and has been made again", "start", s.start)
+			s.outage.log.Error("stream: group created again", "start", s.start)
 		}
 	default:
 		s.outage.begins(op, err)

@@ -65,7 +65,7 @@ func (s *subscription) redeliverDue(ctx context.Context, due []*entry, failures 
 			s.hand(due[i], f)
 			continue
 		}
-		s.outage.log.Debug("stream: nacked entry was claimed by another consumer", "entry", ids[i])
+		s.outage.log.Debug("stream: nacked entry claimed by another consumer", "entry", ids[i])
 		s.ledger.forget(due[i])
 	}
 	return true

@@ -127,7 +127,7 @@ func (s *subscription) malformed(e *entry, err error) {
 		s.bury(e, err.Error())
 		return
 	}
-	s.outage.log.Error("stream: entry cannot be decoded, it stays pending", "entry", e.id, "error", err)
+	s.outage.log.Error("stream: entry not decoded", "entry", e.id, "error", err)
 	s.ledger.shun(e, s.cfg.MaxIdleTime)
 }
 
@@ -202,7 +202,7 @@ func (s *subscription) settled(e *entry, nacked error) {
 	case s.cfg.DeadLetter != "" && (message.IsPermanent(nacked) || s.usedUp(e.deliveries-e.uncounted)):
 		last = s.bury(e, nacked.Error())
 	case message.IsPermanent(nacked):
-		s.outage.log.Error("stream: message refused for good, it stays pending", "entry", e.id, "error", nacked)
+		s.outage.log.Error("stream: message refused", "entry", e.id, "error", nacked)
 		last = s.ledger.shun(e, s.cfg.MaxIdleTime)
 	default:
 		e.nacks++
@@ -235,7 +235,7 @@ func (s *subscription) ack(id string) {
 		}
 	}
 	s.counts.ackFailed.Add(1)
-	s.outage.log.Error("stream: handled message not acked, it will be given out again", "entry", id, "error", err)
+	s.outage.log.Error("stream: ack failed", "entry", id, "error", err)
 }
 
 func (s *subscription) acknowledge(ctx context.Context, id string) error {
@@ -248,5 +248,5 @@ func (s *subscription) acknowledge(ctx context.Context, id string) error {
 
 func (s *subscription) noteTrimmed(id string) {
 	s.counts.trimmed.Add(1)
-	s.outage.log.Error("stream: entry was trimmed before it was acked", "entry", id)
+	s.outage.log.Error("stream: unacked entry trimmed", "entry", id)
 }

@@ -72,7 +72,7 @@ func (p *Publisher) trimWritten(ctx context.Context, cmds []*redis.StringCmd) {
 			continue
 		}
 		if _, err := TrimAcked(ctx, p.client, key, p.cfg.ExactTrim); err != nil {
-			p.cfg.Logger.WarnContext(ctx, "stream: not trimmed", "stream", key, "error", err)
+			p.cfg.Logger.WarnContext(ctx, "stream: trim failed", "stream", key, "error", err)
 		}
 	}
 }

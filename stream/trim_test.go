@@ -172,7 +172,7 @@ func TestPublisherTrims(t *testing.T) {
 		send(t, pub, order("more"))
 		sub.next(t).Ack()
 		return len(f.entries(t)) < 5
-	}, func() string { return "not trimmed" })
+	}, func() string { return "trim failed" })
 }
 
 func TestMessageIsWrittenThoughItsTrimFails(t *testing.T) {
@@ -182,7 +182,7 @@ func TestMessageIsWrittenThoughItsTrimFails(t *testing.T) {
 	if errs := f.publisher(t, func(c *stream.PublisherConfig) { c.TrimAcked = true }).Send(t.Context(), order("1")); errs != nil {
 		t.Error(errs)
 	}
-	f.logs.want(t, "stream: not trimmed", 1)
+	f.logs.want(t, "stream: trim failed", 1)
 	if got := f.written(t, f.key); len(got) != 1 {
 		t.Errorf("wrote %q", got)
 	}

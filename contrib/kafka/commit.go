@@ -56,7 +56,7 @@ func (s *Subscriber) commitOf(ctx context.Context, partitions []*partition) bool
 	if failed == nil {
 		return true
 	}
-	s.cfg.Logger.Warn("kafka: offsets could not be committed; should this process end now, their records come again", "error", failed)
+	s.cfg.Logger.Warn("kafka: offset commit failed", "error", failed)
 	s.mu.Lock()
 	for _, p := range partitions {
 		p.dirty = p.dirty || offsets[p.topic][p.partition] == p.next && p.next.Offset > 0

@@ -33,7 +33,7 @@ func encode(event *message.RawMessage, structured bool) (headers []kgo.RecordHea
 		return []kgo.RecordHeader{{Key: headerContentType, Value: []byte(typeStructured)}}, value, err
 	}
 	if isStructured(event.DataContentType()) {
-		return nil, nil, fmt.Errorf("%w: datacontenttype %q would be taken for structured mode: use PublisherConfig.Structured", message.ErrEncode, event.DataContentType())
+		return nil, nil, fmt.Errorf("%w: datacontenttype %q denotes structured mode; use PublisherConfig.Structured", message.ErrEncode, event.DataContentType())
 	}
 	fields, err := stream.Binary(event)
 	if err != nil {

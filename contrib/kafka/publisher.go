@@ -63,15 +63,15 @@ var _ relay.Scoped = (*Publisher)(nil)
 func NewPublisher(client *kgo.Client, cfg PublisherConfig) (*Publisher, error) {
 	switch {
 	case client == nil:
-		return nil, errors.New("kafka: NewPublisher needs a client: see kgo.NewClient")
+		return nil, errors.New("kafka: NewPublisher needs a client; see kgo.NewClient")
 	case client.OptValue(kgo.DisableIdempotentWrite) == true:
-		return nil, errors.New("kafka: the client's producer is not idempotent, so that a retry may store a record twice: leave out kgo.DisableIdempotentWrite")
+		return nil, errors.New("kafka: the client's producer is not idempotent, so that a retry may store a record twice; leave out kgo.DisableIdempotentWrite")
 	case client.OptValue(kgo.TransactionalID) != "":
-		return nil, errors.New("kafka: the client's producer is transactional: leave out kgo.TransactionalID")
+		return nil, errors.New("kafka: the client's producer is transactional; leave out kgo.TransactionalID")
 	case cfg.Concurrency < 0:
-		return nil, fmt.Errorf("kafka: PublisherConfig.Concurrency is %d: use a number of events, or 0 for %d", cfg.Concurrency, defaultConcurrency)
+		return nil, fmt.Errorf("kafka: PublisherConfig.Concurrency is %d; use a number of events, or 0 for %d", cfg.Concurrency, defaultConcurrency)
 	case cfg.Timeout < 0:
-		return nil, fmt.Errorf("kafka: PublisherConfig.Timeout is %v: use 0 for %v", cfg.Timeout, defaultTimeout)
+		return nil, fmt.Errorf("kafka: PublisherConfig.Timeout is %v; use 0 for %v", cfg.Timeout, defaultTimeout)
 	}
 	if cfg.Topic == nil {
 		cfg.Topic = destination
@@ -95,7 +95,7 @@ func (p *Publisher) Scope(event *message.RawMessage) string {
 	return topic
 }
 
-var errNoTopic = errors.New("kafka: the event has no destination: set one, or PublisherConfig.Topic")
+var errNoTopic = errors.New("kafka: the event has no destination; set one, or PublisherConfig.Topic")
 
 func destination(event *message.RawMessage) (string, error) {
 	if topic := event.Destination(); topic != "" {

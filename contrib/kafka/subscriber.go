@@ -80,11 +80,11 @@ func NewSubscriber(cfg SubscriberConfig) (*Subscriber, error) {
 			errs = append(errs, fmt.Errorf("kafka: SubscriberConfig.%s %s", field, remedy))
 		}
 	}
-	refuse(cfg.Concurrency < 0, "Concurrency", "is negative: use 0 for 1")
-	refuse(cfg.Buffer < 0, "Buffer", "is negative: use 0 for the default")
-	refuse(cfg.CommitInterval < 0, "CommitInterval", "is negative: use 0 for the default")
-	refuse(cfg.MaxDeliveries < 0, "MaxDeliveries", "is negative: use 0 for no bound")
-	refuse(cfg.NackBackoff.Base < 0 || cfg.NackBackoff.Max < 0, "NackBackoff", "has a negative time: use 0 for the default")
+	refuse(cfg.Concurrency < 0, "Concurrency", "is negative; use 0 for 1")
+	refuse(cfg.Buffer < 0, "Buffer", "is negative; use 0 for the default")
+	refuse(cfg.CommitInterval < 0, "CommitInterval", "is negative; use 0 for the default")
+	refuse(cfg.MaxDeliveries < 0, "MaxDeliveries", "is negative; use 0 for no bound")
+	refuse(cfg.NackBackoff.Base < 0 || cfg.NackBackoff.Max < 0, "NackBackoff", "has a negative time; use 0 for the default")
 	cfg.Concurrency = cmp.Or(cfg.Concurrency, 1)
 	cfg.Buffer = cmp.Or(cfg.Buffer, 1000)
 	cfg.Buffer = max(cfg.Buffer, cfg.Concurrency)

@@ -53,9 +53,9 @@ func (s *subscription) read(ctx context.Context) {
 		err := fetches.Err()
 		switch {
 		case err != nil && !failing:
-			s.cfg.Logger.Error("kafka: the subscriber cannot read; it goes on trying", "error", err)
+			s.cfg.Logger.Error("kafka: read failed", "error", err)
 		case err == nil && failing && fetches.NumRecords() > 0:
-			s.cfg.Logger.Info("kafka: the subscriber reads again")
+			s.cfg.Logger.Info("kafka: read recovered")
 		}
 		if failing = err != nil || failing && fetches.NumRecords() == 0; err != nil {
 			sleep.For(ctx, pollPause)
@@ -244,14 +244,14 @@ func (s *subscription) nack(e *entry, raw *message.RawMessage, reason error) {
 func (s *subscription) bury(raw *message.RawMessage, reason error) bool {
 	log := s.cfg.Logger.With("id", raw.ID(), "source", raw.Source(), "reason", reason)
 	if s.cfg.DeadLetter == nil {
-		log.Error("kafka: record refused for good; it holds its partition: set SubscriberConfig.DeadLetter")
+		log.Error("kafka: partition blocked by a refused record")
 		return false
 	}
 	if err := inbound.Bury(s.detached, s.cfg.DeadLetter, raw, reason); err != nil {
-		log.Error("kafka: a dead letter could not be published; its record holds its partition", "error", err)
+		log.Error("kafka: dead letter not published", "error", err)
 		return false
 	}
-	log.Error("kafka: record refused for good; it is a dead letter")
+	log.Error("kafka: record dead-lettered")
 	return true
 }
 

@@ -54,11 +54,11 @@ var _ relay.Scoped = (*Publisher)(nil)
 func NewPublisher(js jetstream.JetStream, cfg PublisherConfig) (*Publisher, error) {
 	switch {
 	case js == nil:
-		return nil, errors.New("nats: NewPublisher needs a JetStream: see jetstream.New")
+		return nil, errors.New("nats: NewPublisher needs a JetStream; see jetstream.New")
 	case cfg.Concurrency < 0:
-		return nil, fmt.Errorf("nats: PublisherConfig.Concurrency is %d: use a number of events, or 0 for %d", cfg.Concurrency, defaultConcurrency)
+		return nil, fmt.Errorf("nats: PublisherConfig.Concurrency is %d; use a number of events, or 0 for %d", cfg.Concurrency, defaultConcurrency)
 	case cfg.AckTimeout < 0:
-		return nil, fmt.Errorf("nats: PublisherConfig.AckTimeout is %v: use 0 for %v", cfg.AckTimeout, defaultAckTimeout)
+		return nil, fmt.Errorf("nats: PublisherConfig.AckTimeout is %v; use 0 for %v", cfg.AckTimeout, defaultAckTimeout)
 	}
 	if cfg.Subject == nil {
 		cfg.Subject = destination
@@ -82,7 +82,7 @@ func (p *Publisher) Scope(event *message.RawMessage) string {
 	return subject
 }
 
-var errNoSubject = errors.New("nats: the event has no destination: set one, or PublisherConfig.Subject")
+var errNoSubject = errors.New("nats: the event has no destination; set one, or PublisherConfig.Subject")
 
 func destination(event *message.RawMessage) (string, error) {
 	if subject := event.Destination(); subject != "" {

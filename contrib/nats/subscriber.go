@@ -79,13 +79,13 @@ func NewSubscriber(js jetstream.JetStream, cfg SubscriberConfig) (*Subscriber, e
 		}
 	}
 	if js == nil {
-		errs = append(errs, errors.New("nats: NewSubscriber needs a JetStream: see jetstream.New"))
+		errs = append(errs, errors.New("nats: NewSubscriber needs a JetStream; see jetstream.New"))
 	}
-	refuse(cfg.Stream == "", "Stream", "is empty: name the stream")
-	refuse(cfg.Durable == "", "Durable", "is empty: name the consumer, as the service is called")
-	refuse(cfg.MaxInFlight < 0, "MaxInFlight", "is negative: use 0 for the default")
-	refuse(cfg.MaxDeliveries < 0, "MaxDeliveries", "is negative: use 0 for no bound")
-	refuse(cfg.NackBackoff.Base < 0 || cfg.NackBackoff.Max < 0, "NackBackoff", "has a negative time: use 0 for the default")
+	refuse(cfg.Stream == "", "Stream", "is empty; name the stream")
+	refuse(cfg.Durable == "", "Durable", "is empty; name the consumer, as the service is called")
+	refuse(cfg.MaxInFlight < 0, "MaxInFlight", "is negative; use 0 for the default")
+	refuse(cfg.MaxDeliveries < 0, "MaxDeliveries", "is negative; use 0 for no bound")
+	refuse(cfg.NackBackoff.Base < 0 || cfg.NackBackoff.Max < 0, "NackBackoff", "has a negative time; use 0 for the default")
 	cfg.MaxInFlight = cmp.Or(cfg.MaxInFlight, defaultInFlight)
 	if cfg.Unmarshal == nil {
 		cfg.Unmarshal = func(msg jetstream.Msg) (*message.RawMessage, error) {

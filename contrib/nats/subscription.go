@@ -66,11 +66,11 @@ func (s *subscription) run(ctx context.Context, consumer jetstream.Consumer) {
 		switch {
 		case ctx.Err() != nil:
 		case err == nil && failures > 0:
-			log.Info("nats: the subscriber reads again", "tries", failures)
+			log.Info("nats: read recovered", "tries", failures)
 			failures = 0
 		case err != nil:
 			if failures++; failures == 1 {
-				log.Error("nats: the subscriber cannot read; it goes on trying", "error", err)
+				log.Error("nats: read failed", "error", err)
 			}
 			sleep.For(ctx, fetchBackoff.Delay(failures))
 			if errors.Is(err, jetstream.ErrConsumerDeleted) || errors.Is(err, nats.ErrNoResponders) {
@@ -138,7 +138,7 @@ func (s *subscription) give(ctx context.Context, consumer jetstream.Consumer, ms
 	s.mu.Unlock()
 	meta, err := msg.Metadata()
 	if err != nil { // not a message of a consumer, so it cannot be settled
-		s.cfg.Logger.Error("nats: a message without metadata", "subject", msg.Subject(), "error", err)
+		s.cfg.Logger.Error("nats: message without metadata", "subject", msg.Subject(), "error", err)
 		s.let(msg)
 		return
 	}
@@ -209,7 +209,7 @@ func (s *subscription) nack(msg jetstream.Msg, meta *jetstream.MsgMetadata, raw 
 			s.tell(msg, "term", msg.TermWithReason(reason.Error()))
 			return
 		}
-		s.cfg.Logger.Error("nats: a dead letter could not be published; its message comes again", "id", raw.ID(), "error", err)
+		s.cfg.Logger.Error("nats: dead letter not published", "id", raw.ID(), "error", err)
 	case errors.Is(reason, errEnded), errors.Is(reason, message.ErrStopped):
 		delay = 0 // another subscriber may take it at once
 	}
@@ -218,7 +218,7 @@ func (s *subscription) nack(msg jetstream.Msg, meta *jetstream.MsgMetadata, raw 
 
 // bury publishes a dead letter if DeadLetter is set.
 func (s *subscription) bury(raw *message.RawMessage, reason error) error {
-	s.cfg.Logger.Error("nats: message refused for good", "stream", s.cfg.Stream, "consumer", s.cfg.Durable, "id", raw.ID(), "source", raw.Source(), "error", reason)
+	s.cfg.Logger.Error("nats: message refused", "stream", s.cfg.Stream, "consumer", s.cfg.Durable, "id", raw.ID(), "source", raw.Source(), "error", reason)
 	if s.cfg.DeadLetter == nil {
 		return nil
 	}
@@ -228,7 +228,7 @@ func (s *subscription) bury(raw *message.RawMessage, reason error) error {
 // tell logs that a message could not be settled. The server delivers it again after the consumer's AckWait.
 func (s *subscription) tell(msg jetstream.Msg, what string, err error) {
 	if err != nil {
-		s.cfg.Logger.Warn("nats: a message could not be settled and comes again", "subject", msg.Subject(), "what", what, "error", err)
+		s.cfg.Logger.Warn("nats: settlement failed", "subject", msg.Subject(), "what", what, "error", err)
 	}
 }
 

@@ -215,7 +215,7 @@ func (s *Sender) compile(made *compiled) {
 	defer cancel()
 	for _, script := range []*eval.Script{made.alone, made.batch} {
 		if err := s.runner.LoadScript(ctx, script); err != nil {
-			s.runner.Log().Warn("luatx: a compiled script was not loaded", "script", made.String(), "error", err)
+			s.runner.Log().Warn("luatx: compiled script not loaded", "script", made.String(), "error", err)
 			made.plan.seen.Store(-barred)
 			made.plan.settled.Store(false)
 			return

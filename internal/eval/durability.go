@@ -79,6 +79,6 @@ func (r *Runner) transmitDurably(ctx context.Context, calls []*Call, tail ...red
 		c.reached = reached
 	}
 	if answered(wait.Err()) && r.warned.CompareAndSwap(false, true) {
-		r.log.Warn("luatx: commits are not known to be replicated: the server refuses to wait for it", "error", wait.Err())
+		r.log.Warn("luatx: replication wait refused", "error", wait.Err())
 	}
 }

@@ -130,7 +130,7 @@ func (r *Runner) prepare(ctx context.Context, open []*Call, try int) bool {
 	if failed < 0 {
 		return true
 	}
-	r.log.Debug("luatx: script not answered, trying again",
+	r.log.Debug("luatx: script retried",
 		"script", open[failed].Script.Name, "try", try, "requests", len(open), "error", open[failed].Failure)
 	for _, c := range open {
 		if !errors.Is(c.Failure, errAgain) {

@@ -101,7 +101,7 @@ func (w *wakes) send(channel int, slots map[int]struct{}) {
 	if Denied(err) {
 		w.rests.Store(time.Now().Add(wakeRest).UnixNano())
 		if w.told.CompareAndSwap(false, true) {
-			w.runner.log.Warn("luatx: relays of other processes are not woken; they find events when they sweep", "error", err)
+			w.runner.log.Warn("luatx: wake-up failed", "error", err)
 		}
 	}
 }

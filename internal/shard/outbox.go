@@ -155,7 +155,7 @@ func (s *Scripts) Settle(ctx context.Context, shard Shard, how Settling, batch [
 		Lease: eval.Word(rows[0]), Heads: eval.Number(rows[1]), Done: make([]string, len(batch)), Promoted: claimedIn(rows[3:]),
 	}
 	if err := s.fetchBodies(ctx, shard, settled.Promoted); err != nil {
-		s.runner.Log().Warn("luatx: bodies of events were not read: they are published when their leases have ended", "slot", shard.Slot, "error", err)
+		s.runner.Log().Warn("luatx: bodies not read", "slot", shard.Slot, "error", err)
 		settled.Promoted = nil
 	}
 	letters := eval.Word(rows[2])

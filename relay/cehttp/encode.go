@@ -52,7 +52,7 @@ func Encode(mode Mode, events ...*message.RawMessage) (http.Header, []byte, erro
 	case mode == Batched:
 		return batched(events)
 	case len(events) != 1:
-		return nil, nil, fmt.Errorf("%w: %d events in a request of one: use cehttp.Batched", message.ErrEncode, len(events))
+		return nil, nil, fmt.Errorf("%w: %d events in a request of one; use cehttp.Batched", message.ErrEncode, len(events))
 	case mode == Structured:
 		body, err := events[0].MarshalJSON()
 		return http.Header{headerType: {typeStructured + charset}}, body, err
@@ -63,7 +63,7 @@ func Encode(mode Mode, events ...*message.RawMessage) (http.Header, []byte, erro
 		}
 		return header, events[0].Data, nil
 	}
-	return nil, nil, fmt.Errorf("%w: mode %d is unknown: use cehttp.Structured, Binary or Batched", message.ErrEncode, mode)
+	return nil, nil, fmt.Errorf("%w: mode %d is unknown; use cehttp.Structured, Binary or Batched", message.ErrEncode, mode)
 }
 
 // required returns an error if an event is not a valid CloudEvent.
@@ -103,7 +103,7 @@ func binary(event *message.RawMessage) (http.Header, error) {
 			continue
 		}
 		if !isName(name) {
-			return nil, fmt.Errorf("attribute %q: a header takes small letters and digits alone, and no data: use cehttp.Structured", name)
+			return nil, fmt.Errorf("attribute %q: a header name has only lower-case letters and digits, and is not data; use cehttp.Structured", name)
 		}
 		text, err := attributeText(name, value)
 		if err != nil {
@@ -140,7 +140,7 @@ func checkContentType(contentType string) error {
 		return fmt.Errorf("datacontenttype %q has blanks around it", contentType)
 	}
 	if strings.HasPrefix(strings.ToLower(contentType), typePrefix) {
-		return fmt.Errorf("datacontenttype %q would be taken for an event of another mode: use cehttp.Structured", contentType)
+		return fmt.Errorf("datacontenttype %q denotes an event of another mode; use cehttp.Structured", contentType)
 	}
 	return nil
 }

@@ -17,7 +17,7 @@ const defaultMaxBytes = 4 << 20
 var errCut = errors.New("cehttp: read")
 
 // errVerification is the error if a ReadConfig neither verifies requests nor disables verification, or does both.
-var errVerification = errors.New("cehttp: read a request: set exactly one of ReadConfig.Secrets and DisableVerification")
+var errVerification = errors.New("cehttp: read a request: ReadConfig.Secrets and DisableVerification are both set or both empty; set exactly one")
 
 // ReadConfig configures Read. Exactly one of Secrets and DisableVerification is required.
 type ReadConfig struct {

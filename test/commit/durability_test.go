@@ -99,7 +99,7 @@ func TestResultReportsReplicationAndARepeatedCallWaitsAgain(t *testing.T) {
 		return err != nil || result.Replicated
 	})
 	expect("asked after it went on", result, err, luatx.Duplicate, true)
-	if text := log.String(); strings.Contains(text, "replicated") {
+	if text := log.String(); strings.Contains(text, "replication wait refused") {
 		t.Errorf("the log says %s", text)
 	}
 }
@@ -220,7 +220,7 @@ func holdsDurability(t *testing.T, client redis.UniversalClient, d luatx.Durabil
 			t.Errorf("%+v, %v", result, err)
 		}
 	}
-	if got := strings.Count(log.String(), "not known to be replicated"); had && got != 0 || !had && got != 1 {
+	if got := strings.Count(log.String(), "replication wait refused"); had && got != 0 || !had && got != 1 {
 		t.Errorf("%d warnings: %s", got, log)
 	}
 }
@@ -283,10 +283,10 @@ func TestWaitReachesTheNodeThatWroteAndFindsASlotThatHasMoved(t *testing.T) {
 func TestErrorOfDurabilityNamesTheFieldAndTheRemedy(t *testing.T) {
 	t.Parallel()
 	for want, d := range map[string]luatx.Durability{
-		"Durability.Replicas is -1: use 0, or more":             {Replicas: -1},
+		"Durability.Replicas is -1; use 0, or more":             {Replicas: -1},
 		"Timeout is 1s, and there is nothing to wait for":       {Timeout: time.Second},
-		"Timeout is 1µs: use at least 1ms":                      {Replicas: 1, Timeout: time.Microsecond},
-		"Timeout is -1s: use at least 1ms":                      {Fsync: true, Timeout: -time.Second},
+		"Timeout is 1µs; use at least 1ms":                      {Replicas: 1, Timeout: time.Microsecond},
+		"Timeout is -1s; use at least 1ms":                      {Fsync: true, Timeout: -time.Second},
 		"Timeout is 1m0s, and the client gives up after its Re": {Replicas: 1, Timeout: time.Minute},
 	} {
 		for _, client := range []redis.UniversalClient{redis.NewClient(&redis.Options{}), redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{"127.0.0.1:1"}})} {
