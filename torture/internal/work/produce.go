@@ -25,8 +25,8 @@ const (
 // stumbleOf is the number of steps of which one fails for good.
 const stumbleOf = 50
 
-// produce writes a random input: an order, which is applied once because of its id; a step, which is applied once because of its
-// position; or a tick or signal without an id, which is applied once because the commit of its effect acknowledges it.
+// produce writes a random input. An order is applied once because of its id, and a step because of its position. A tick or signal
+// is applied once because the commit of its effect acknowledges it.
 func (t *teller) produce(ctx context.Context) {
 	b := t.somewhere()
 	switch t.rng.IntN(8) {
