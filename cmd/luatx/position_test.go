@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
@@ -68,11 +69,12 @@ func TestPositionCommandsListAndRewind(t *testing.T) {
 		s.has(s.run(0, "", "inbox", "position"), "SLOT SCOPE SOURCE PARTITION OFFSET GENERATION EPOCH BROKEN", scope+" kafka://orders 3 0009 1 e1 false")
 		s.has(s.run(0, "", "inbox", "position", "--source", "kafka://other"), "no position")
 
+		with := func(words []string, more ...string) []string { return slices.Concat(words, more) }
 		name := []string{"inbox", "rewind", "--handler", "count", "--source", "kafka://orders", "--partition", "3"}
-		back := append(name[:len(name):len(name)], "--to", "7", "--reason", "wrong price")
+		back := with(name, "--to", "7", "--reason", "wrong price")
 		s.has(s.acts(2, "", name...), "--reason")
-		s.has(s.acts(2, "", append(name[:len(name):len(name)], "--reason", "r")...), "say --to, or --to-start")
-		s.has(s.acts(2, "", append(back[:len(back):len(back)], "--to-start")...), "say --to, or --to-start")
+		s.has(s.acts(2, "", with(name, "--reason", "r")...), "say --to, or --to-start")
+		s.has(s.acts(2, "", with(back, "--to-start")...), "say --to, or --to-start")
 		s.has(s.acts(2, "", "inbox", "rewind", "--source", "kafka://orders", "--to", "7", "--reason", "r"), "say --handler, or --scope")
 		s.has(s.acts(2, "", "inbox", "rewind", "--handler", "count", "--to", "7", "--reason", "r"), "--source is missing")
 		s.has(s.acts(1, "", "inbox", "rewind", "--handler", "other", "--source", "kafka://orders", "--to", "7", "--reason", "r", "--yes"), "there is no position")
@@ -80,13 +82,13 @@ func TestPositionCommandsListAndRewind(t *testing.T) {
 		if n := src.deliver("a", "0008", "0009"); n != "3" {
 			t.Errorf("%s messages are applied after the preview", n)
 		}
-		s.has(s.acts(0, "", append(back[:len(back):len(back)], "--yes")...), "0009 0007 false")
+		s.has(s.acts(0, "", with(back, "--yes")...), "0009 0007 false")
 		s.has(s.run(0, "", "inbox", "position", "--scope", scope), " 0007 2 e1 false")
 		src.tenure = &message.Tenure{} // the consumers start again
 		if n := src.deliver("a", "0006", "0007", "0008", "0009"); n != "5" {
 			t.Errorf("%s messages are applied after the rewind", n)
 		}
-		s.has(s.acts(0, "", append(name[:len(name):len(name)], "--to-start", "--reason", "created again", "--yes")...), "0009 - false")
+		s.has(s.acts(0, "", with(name, "--to-start", "--reason", "created again", "--yes")...), "0009 - false")
 		s.has(s.run(0, "", "audit"), "alice reposition 1", "wrong price (to 0007)", "created again")
 	})
 }

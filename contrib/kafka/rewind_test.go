@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -101,12 +102,7 @@ func (o *owner) awaitError(t testing.TB, what string, is func(error) bool) {
 	redistest.Eventually(t, what, func() bool {
 		o.mu.Lock()
 		defer o.mu.Unlock()
-		for _, err := range o.failed {
-			if is(err) {
-				return true
-			}
-		}
-		return false
+		return slices.ContainsFunc(o.failed, is)
 	})
 }
 

@@ -35,7 +35,7 @@ const (
 // memberMain is a member of a ledger in a separate process. Its arguments are the namespace and the addresses of Redis.
 func memberMain(args []string) error {
 	client := redis.NewUniversalClient(&redis.UniversalOptions{Addrs: args[1:]})
-	defer client.Close()
+	defer client.Close() //nolint:errcheck // the process ends
 	ledger, err := brokertest.NewLedger(client, args[0])
 	if err != nil {
 		return err
