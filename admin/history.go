@@ -126,7 +126,9 @@ func (r HistoryRange) resolve(now time.Time) (history.Resolution, History, error
 	if oldest := now.Add(-resolution.Keep); h.Since.Before(oldest) {
 		h.Since = oldest
 	}
-	h.Step = max(1, (h.Step+resolution.Step-1)/resolution.Step) * resolution.Step
+	if rest := h.Step % resolution.Step; rest > 0 || h.Step == 0 {
+		h.Step += resolution.Step - rest
+	}
 	if resolution == history.Fine() {
 		if last := now.Add(-historyLag).Truncate(resolution.Step); h.Until.After(last) {
 			h.Until = last

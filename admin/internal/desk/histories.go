@@ -11,9 +11,13 @@ import (
 // Span is a part of the history that pages show: the time until now, and the length of its intervals.
 type Span struct{ Long, Step time.Duration }
 
-// The spans of pages.
-func Hour() Span  { return Span{time.Hour, 10 * time.Second} }
-func Day() Span   { return Span{24 * time.Hour, 15 * time.Minute} }
+// Hour returns the span of the last hour.
+func Hour() Span { return Span{time.Hour, 10 * time.Second} }
+
+// Day returns the span of the last 24 hours.
+func Day() Span { return Span{24 * time.Hour, 15 * time.Minute} }
+
+// Month returns the span of the last 30 days.
 func Month() Span { return Span{30 * 24 * time.Hour, 2 * time.Hour} }
 
 // Histories keeps the history that was read last for each span, for all who see the same one.
