@@ -24,15 +24,15 @@ func TestConsoleProposesACanary(t *testing.T) {
 	t.Parallel()
 	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
 		tr, op := admintest.Service(t, client, 4)
-		for i := range 21 {
+		for i := range 11 {
 			enqueue(t, tr, "a"+strconv.Itoa(i%5), "bad"+strconv.Itoa(i), "http_409", "bank", `{}`)
 		}
-		for i := range 20 {
+		for i := range 10 {
 			enqueue(t, tr, "a"+strconv.Itoa(i%5), "worse"+strconv.Itoa(i), "http_422", "bank", `{}`)
 		}
-		parkAs(t, tr, 41)
+		parkAs(t, tr, 21)
 		s := newSite(t, op, nil)
-		for class, want := range map[string]string{"http_409": "20", "http_422": "0"} {
+		for class, want := range map[string]string{"http_409": "10", "http_422": "0"} {
 			_, page := s.get(t, "preview-rearm?class="+class)
 			if got := formOf(page, `action="./rearm"`).Get("canary"); got != want {
 				t.Errorf("%s: a canary of %q, want %s", class, got, want)
