@@ -256,7 +256,7 @@ func TestRelayKeepsKnownPausesWhenItCannotReadThem(t *testing.T) {
 	key := link.Of(tr).Scripts.Shard(tr.Keyspace().Slots()[0]).Key("pauses")
 	redistest.Must(t, client.Rename(ctx, key, key+":away").Err())
 	redistest.Must(t, client.Set(ctx, key, "of another type", 0).Err())
-	redistest.Eventually(t, "the relay logs the failure", func() bool { return strings.Contains(log.Text(), "pauses cannot be read") })
+	redistest.Eventually(t, "the relay logs the failure", func() bool { return strings.Contains(log.Text(), "reading pauses failed") })
 	order(t, tr, "a", "bank", "", "2")
 	order(t, tr, "a", "shop", "", "3")
 	redistest.Eventually(t, "another destination to go on", func() bool { return len(out.to("shop")) == 1 })
