@@ -42,7 +42,7 @@ func (s *Store) Blocked(ctx context.Context, f Filter) iter.Seq2[Event, error] {
 				continue
 			default:
 				if b.read && link.Enough(&f) { // without a page of each shard, no event is known to be the first
-					yield(Event{}, &link.Pause{Slot: b.slot, Place: b.of.After})
+					yield(Event{}, &link.PauseError{Slot: b.slot, Place: b.of.After})
 					return
 				}
 				if err := b.fill(ctx, s, f); err != nil {

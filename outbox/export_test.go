@@ -407,7 +407,7 @@ func TestBoundedListsHaveEveryEventOnceWhenTheyAreContinued(t *testing.T) {
 					again = false
 					link.Bound(&f, 1)
 					for e, err := range of.list(f) {
-						if pause, ok := errors.AsType[*link.Pause](err); ok {
+						if pause, ok := errors.AsType[*link.PauseError](err); ok {
 							of.resume(&f, pause.Slot, pause.Place)
 							again, pauses = true, pauses+1
 							break

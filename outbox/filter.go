@@ -183,7 +183,7 @@ func (s *Store) matchShard(ctx context.Context, n int, f Filter, of shard.Listin
 	}
 	for {
 		if link.Enough(&f) {
-			yield(Event{}, &link.Pause{Slot: n, Place: of.After})
+			yield(Event{}, &link.PauseError{Slot: n, Place: of.After})
 			return false
 		}
 		page, err := s.list(ctx, n, of)

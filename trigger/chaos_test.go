@@ -207,7 +207,7 @@ func TestTriggersLoseNoConfirmedEntryDuringFaults(t *testing.T) {
 	}
 }
 
-// kills kills the server by SIGKILL and starts it again.
+// kills ends the server by SIGKILL and starts it again.
 func kills(x *storm) {
 	for n := range often(2, 10) {
 		x.more(200)

@@ -56,19 +56,19 @@ func PlaceOf(filter positioned) (slot int, place shard.Place, ok bool) {
 	return l.slot, l.place, true
 }
 
-// Pause ends a list that has read as many events as Bound allows.
-type Pause struct {
+// PauseError ends a list that has read as many events as Bound allows.
+type PauseError struct {
 	// Slot and Place are where the list continues.
 	Slot  int
 	Place shard.Place
 }
 
 // Error implements error.
-func (p *Pause) Error() string {
+func (p *PauseError) Error() string {
 	return fmt.Sprintf("the list has read as many events as it may, until slot %d", p.Slot)
 }
 
-// Bound makes the list of an *outbox.Filter end with a *Pause when it has read about n events without bodies, or a quarter of that
+// Bound makes the list of an *outbox.Filter end with a *PauseError when it has read about n events without bodies, or a quarter of that
 // with bodies.
 func Bound(filter positioned, n int) { filter.position().budget = &n }
 

@@ -84,7 +84,7 @@ func (d *Desk) page(f outbox.Filter, cursor string, limit int, how cursors, list
 	}
 	link.Bound(&f, pageBound)
 	for e, err := range list(f) {
-		if pause, ok := errors.AsType[*link.Pause](err); ok {
+		if pause, ok := errors.AsType[*link.PauseError](err); ok {
 			page.Next = base64.RawURLEncoding.EncodeToString([]byte(how.at(pause.Slot, pause.Place)))
 			break
 		}
