@@ -33,7 +33,7 @@ func (e *EarlyError) Untried() bool { return true }
 // EpochError is returned if the source has another epoch than the position that the shard has stored, because the source counts its
 // messages from the beginning again. Nothing was written.
 type EpochError struct {
-	// Source and Partition name what the message was read from.
+	// Source and Partition are those of the message.
 	Source, Partition string
 	// Stored is the epoch of the position, and Found that of the message.
 	Stored, Found string
@@ -81,7 +81,7 @@ func (tx *Tx) offset() string {
 	return ""
 }
 
-// position returns what the commit moves instead of marking the id, or nil.
+// position returns the position that the commit moves instead of marking the id, or nil.
 func (tx *Tx) position() *commit.Position {
 	if claim := link.ClaimOf(tx); claim != nil {
 		return &claim.Position

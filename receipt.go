@@ -135,9 +135,9 @@ func (t *Transactor) Resolve(ctx context.Context, receipt Receipt) (Result, erro
 	return Result{Outcome: outcomes[state]}, nil
 }
 
-// Seen reports whether the claimed id or position has been committed already. It returns false if no id is claimed. Only the commit decides;
-// Seen spares a handler with effects outside of Redis a run that would be a duplicate. It returns a *RollbackError if the id is
-// marked as broken, ErrKeyspace if the shard belongs to another keyspace, and other errors if the server does not reply in time.
+// Seen reports whether the claimed id or position has been committed already. It returns false if no id is claimed. Only the
+// commit decides. Seen spares a handler with effects outside of Redis a run that would be a duplicate. It returns a *RollbackError if
+// the id is marked as broken, ErrKeyspace if the shard belongs to another keyspace, and other errors if the server does not reply in time.
 func (tx *Tx) Seen(ctx context.Context) (bool, error) {
 	tx.mu.Lock()
 	claimed, digest := tx.claimed, tx.identity().Digest()

@@ -233,7 +233,7 @@ func TestDocsGrantEveryCommandOfEachRole(t *testing.T) {
 	}
 }
 
-// denied returns a client of a user who has all rights but one.
+// denied returns a client whose user has all rights but one.
 func denied(right string) func(t *testing.T, server *redistest.Server) redis.UniversalClient {
 	return func(t *testing.T, server *redistest.Server) redis.UniversalClient {
 		redistest.Must(t, server.Admin(t).Do(t.Context(), "ACL", "SETUSER", "me", "on", ">secret", "~*", "+@all", right).Err())

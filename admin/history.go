@@ -19,7 +19,7 @@ type HistoryRange struct {
 	Step time.Duration
 }
 
-// History is what happened in a namespace, in all of its keyspaces.
+// History holds the rates and measurements of a namespace, in all of its keyspaces.
 type History struct {
 	Since time.Time     `json:"since"`
 	Until time.Time     `json:"until"`
@@ -51,7 +51,7 @@ type HistoryInterval struct {
 	Measured *Measured `json:"measured,omitempty"`
 }
 
-// Outcomes are numbers of events by what became of them.
+// Outcomes counts events by outcome.
 type Outcomes struct {
 	// Sent events were published. Failed ones are tried again, Returned ones too, without having used up an attempt, and Parked ones
 	// wait for an operator.

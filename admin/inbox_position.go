@@ -44,9 +44,10 @@ func (f InboxPositionFilter) matches(p shard.Position) bool {
 // InboxPositions lists positions, shard by shard. It is no snapshot: a position that changes meanwhile may be listed twice.
 func (o *Operator) InboxPositions(ctx context.Context, f InboxPositionFilter) iter.Seq2[InboxPosition, error] {
 	return func(yield func(InboxPosition, error) bool) {
-		slots := f.Slots
-		if len(slots) == 0 {
-			slots = o.transactor.Keyspace().Slots()
+		slots, err := o.slotsOf(f.Slots)
+		if err != nil {
+			yield(InboxPosition{}, fmt.Errorf("admin: inbox positions: %w", err))
+			return
 		}
 		for chunk := range slices.Chunk(slots, slotsAtOnce) {
 			having, err := o.scripts.HasPositions(ctx, chunk)
@@ -93,11 +94,11 @@ type Rewind struct {
 	Offset string
 	// Reason is recorded in the audit.
 	Reason string
-	// Preview returns what would change, and changes nothing.
+	// Preview returns the changes without making them.
 	Preview bool
 }
 
-// Rewound is what a Rewind changes in a shard.
+// Rewound is the change of a Rewind in a shard.
 type Rewound struct {
 	Slot int `json:"slot"`
 	// From and To are the offsets before and after. They are equal if only the generation changes.
@@ -182,22 +183,14 @@ func (o *Operator) rewind(ctx context.Context, r Rewind, field string, generatio
 
 // positionIn returns the positions of a field, by slot.
 func (o *Operator) positionIn(ctx context.Context, field string) ([]InboxPosition, error) {
-	var all []InboxPosition
-	for chunk := range slices.Chunk(o.transactor.Keyspace().Slots(), slotsAtOnce) {
-		found, err := o.scripts.PositionIn(ctx, chunk, field)
-		if err != nil {
-			return nil, fmt.Errorf("admin: rewind: %w", err)
-		}
-		for _, n := range chunk {
-			if p, ok := found[n]; ok {
-				all = append(all, newInboxPosition(n, p))
-			}
-		}
+	all, err := inEachShard(ctx, o, field, o.scripts.PositionIn, newInboxPosition)
+	if err != nil {
+		return nil, fmt.Errorf("admin: rewind: %w", err)
 	}
 	return all, nil
 }
 
-// changes returns what a rewind changes.
+// changes returns the changes of a rewind.
 func (r Rewind) changes(before []InboxPosition) []Rewound {
 	var all []Rewound
 	for _, p := range before {

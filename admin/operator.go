@@ -236,9 +236,6 @@ func (o *Operator) Find(ctx context.Context, id string) iter.Seq2[outbox.Event, 
 	}
 }
 
-// slotsAtOnce are asked in one pipeline.
-const slotsAtOnce = 256
-
 // existing are the slots whose shards hold anything.
 func (o *Operator) existing(ctx context.Context) ([]int, error) {
 	var all []int

@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/luatx/luatx/internal/shard"
-	"github.com/luatx/luatx/internal/slot"
 )
 
 // Timer is a timer of package expiry.
@@ -107,14 +106,9 @@ func (o *Operator) timers(ctx context.Context, f TimerFilter, yield func(Timer) 
 			return err
 		}
 	}
-	slots := f.Slots
-	if len(slots) == 0 {
-		slots = o.transactor.Keyspace().Slots()
-	}
-	for _, n := range slots {
-		if n < 0 || n >= slot.Count {
-			return fmt.Errorf("slot %d: use 0 to %d", n, slot.Count-1)
-		}
+	slots, err := o.slotsOf(f.Slots)
+	if err != nil {
+		return err
 	}
 	var after timerCursor
 	if f.After != "" {
@@ -172,17 +166,9 @@ func newTimer(slot int, t shard.ListedTimer) Timer {
 // Timer returns the open or revoked timers of a subject, by slot: one, unless several values of expiry.Config.Aggregate were used. To
 // find one that fired, list the decided timers with its subject as Text.
 func (o *Operator) Timer(ctx context.Context, subject string) ([]Timer, error) {
-	var all []Timer
-	for chunk := range slices.Chunk(o.transactor.Keyspace().Slots(), slotsAtOnce) {
-		found, err := o.scripts.FindTimer(ctx, chunk, subject)
-		if err != nil {
-			return nil, fmt.Errorf("admin: timer: %w", err)
-		}
-		for _, n := range chunk {
-			if t, ok := found[n]; ok {
-				all = append(all, newTimer(n, t))
-			}
-		}
+	all, err := inEachShard(ctx, o, subject, o.scripts.FindTimer, newTimer)
+	if err != nil {
+		return nil, fmt.Errorf("admin: timer: %w", err)
 	}
 	if len(all) == 0 {
 		return nil, ErrTimerNotFound

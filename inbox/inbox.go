@@ -64,8 +64,9 @@ func misplaced(ctx context.Context, name string) error {
 }
 
 // Precheck checks before the handler runs whether the identity that Middleware has claimed, or the position that Position has
-// claimed, was committed, and then skips the handler. The check needs a round trip. Use it for handlers that send mail, charge a card or take long. It narrows the window in
-// which such a handler runs twice, but cannot close it. Place it inside Middleware.
+// claimed, was committed, and then skips the handler. The check needs a round trip. Use it for handlers that send mail, charge a
+// card or take long. It narrows the window in which such a handler runs twice, but cannot close it. Place it inside
+// Middleware or Position.
 func Precheck() message.Middleware {
 	return message.NewMiddleware(func(next message.ProcessFunc) message.ProcessFunc {
 		return func(ctx context.Context, msg *message.Message) ([]*message.Message, error) {

@@ -45,14 +45,25 @@ func Position(cfg PositionConfig) message.Middleware {
 	if cfg.MessageID == nil {
 		cfg.MessageID = message.IdentityOf
 	}
+	invalid := cfg.validate()
 	return message.NewMiddleware(func(next message.ProcessFunc) message.ProcessFunc {
 		return func(ctx context.Context, msg *message.Message) ([]*message.Message, error) {
+			if invalid != nil {
+				return nil, invalid
+			}
 			if err := cfg.claim(ctx, msg); err != nil {
 				return nil, fmt.Errorf("inbox: %w", err)
 			}
 			return next(mark.With(ctx, mark.Inbox), msg)
 		}
-	}, message.Traits{Name: "inbox.Position", Inbox: true, Ordered: true})
+	}, message.Traits{Name: "inbox.Position", Inbox: true, Ordered: true, Inside: func([]message.Traits) error { return invalid }})
+}
+
+func (cfg PositionConfig) validate() error {
+	if cfg.MaxAttempts < 0 {
+		return fmt.Errorf("inbox: PositionConfig.MaxAttempts is %d; use 0 for no limit, or more", cfg.MaxAttempts)
+	}
+	return nil
 }
 
 // errNoPosition is the error for a message whose source keeps no order.
@@ -66,9 +77,6 @@ func (cfg PositionConfig) claim(ctx context.Context, msg *message.Message) error
 	tx, ok := luatx.TxFromContext(ctx)
 	if !ok {
 		return misplaced(ctx, "inbox.Position")
-	}
-	if cfg.MaxAttempts < 0 {
-		return fmt.Errorf("PositionConfig.MaxAttempts is %d; use 0 or more", cfg.MaxAttempts)
 	}
 	at, ok := msg.Position()
 	if !ok {

@@ -274,3 +274,13 @@ func TestPrecheckAndFailedHandlerUseThePosition(t *testing.T) {
 		}
 	})
 }
+
+func TestInvalidPositionConfigIsAnErrorAtStart(t *testing.T) {
+	t.Parallel()
+	_, client := redistest.Mini(t)
+	r := message.NewRouter(message.PipeConfig{})
+	redistest.Must(t, r.Use(luatx.Middleware(rig.NewTransactor(t, client)), inbox.Position(inbox.PositionConfig{MaxAttempts: -1})))
+	if err := r.Check(); err == nil || !strings.Contains(err.Error(), "PositionConfig.MaxAttempts is -1") {
+		t.Errorf("%v", err)
+	}
+}

@@ -12,7 +12,7 @@ import (
 // mintTimeout bounds the request for a generation. The message is delivered again.
 const mintTimeout = 5 * time.Second
 
-// tenure is what the inbox knows of a message.Tenure for one position.
+// tenure is the state that the inbox keeps of a message.Tenure for one position.
 type tenure struct {
 	field   string
 	flights flight.Group

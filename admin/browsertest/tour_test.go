@@ -138,7 +138,7 @@ func (i *incident) questions() []question {
 	class := func(name string) click { return click{"#reasons a", name, "class=" + name} }
 	return []question{
 		{
-			asks: "what is stuck, and since when?", answer: []string{"events are parked", "The first has been parked for", "held back behind parked ones"},
+			asks: "which events are stuck, and since when?", answer: []string{"events are parked", "The first has been parked for", "held back behind parked ones"},
 			command: []string{"stats", "--over", "0"}, output: []string{"OLDEST-UNPUBLISHED", "KEYS EVENTS SINCE", "http_503"},
 		},
 		{
@@ -168,7 +168,7 @@ func (i *incident) questions() []question {
 			command: []string{"dead", "list", i.stream, "--limit", "1"}, output: []string{"no such bank", "billing"},
 		},
 		{
-			asks: "who is alive?", clicks: []click{{"nav.main a", "Processes", "/processes"}}, answer: []string{"dead", "alive"},
+			asks: "which processes are alive?", clicks: []click{{"nav.main a", "Processes", "/processes"}}, answer: []string{"dead", "alive"},
 			command: []string{"processes", "relay"}, output: []string{"relay dead", "relay alive"},
 		},
 		{

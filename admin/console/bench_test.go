@@ -14,18 +14,12 @@ import (
 
 	"github.com/luatx/luatx/admin"
 	"github.com/luatx/luatx/admin/internal/admintest"
-	"github.com/luatx/luatx/internal/test/redistest"
 )
 
 // loaded returns the operator of a service with n events in all states, and the pages to measure by name.
 func loaded(t testing.TB, n int) (redis.UniversalClient, *admin.Operator, map[string]string) {
 	t.Helper()
-	redistest.Need(t)
-	client := redistest.Single(t, redistest.Own()).Client(t)
-	tr, op := admintest.Service(t, client, 16)
-	stream := "{" + redistest.Tag(t) + "}:orders"
-	admintest.Fill(t, tr, admintest.LoadOf(n))
-	admintest.FillMore(t, client, tr, stream)
+	client, _, op, stream := admintest.Loaded(t, n)
 	named := "?stream=" + url.QueryEscape(stream)
 	pages := map[string]string{
 		"overview": "", "parked": "parked", "class": "parked?class=http_422", "destination": "parked?destination=ledger", "rare": "parked?class=none", "text": "parked?text=postcode",

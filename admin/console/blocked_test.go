@@ -46,7 +46,7 @@ func TestBlockedKeysAreOnTheOverviewAndOnAPageThatReArms(t *testing.T) {
 		if status != http.StatusOK || !strings.Contains(page, "1 event") {
 			t.Errorf("the preview: %d\n%s", status, page)
 		}
-		s.who = httpapi.MayView
+		s.access = httpapi.MayView
 		if _, page := s.get(t, "blocked"); strings.Contains(page, "Re-arm") {
 			t.Error("it offers what the reader may not do")
 		}

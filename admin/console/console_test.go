@@ -31,18 +31,18 @@ func TestMain(m *testing.M) { redistest.Main(m) }
 // site is a console as seen by a browser without JavaScript.
 type site struct {
 	handler http.Handler
-	who     httpapi.Access
+	access  httpapi.Access
 	pages   map[string]httpapi.Access // by method and pattern
 }
 
-// newSite mounts a console under a prefix. The field who has the rights of the next request.
+// newSite mounts a console under a prefix. Set the field access to change the rights of the next requests.
 func newSite(t testing.TB, op *admin.Operator, change func(*httpapi.Config)) *site {
 	t.Helper()
-	s := &site{who: httpapi.MayPurge, pages: map[string]httpapi.Access{}}
+	s := &site{access: httpapi.MayPurge, pages: map[string]httpapi.Access{}}
 	cfg := httpapi.Config{
 		Title: "staging", Logger: slog.New(slog.DiscardHandler),
 		Authorize: func(*http.Request) (httpapi.Identity, error) {
-			return httpapi.Identity{Name: "bob", May: s.who, Payloads: true}, nil
+			return httpapi.Identity{Name: "bob", May: s.access, Payloads: true}, nil
 		},
 	}
 	if change != nil {

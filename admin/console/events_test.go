@@ -96,7 +96,7 @@ func TestEventsOfEveryStateAreListedAndChangedAfterAPreview(t *testing.T) {
 				t.Errorf("%+v", r)
 			}
 		}
-		s.who = httpapi.MayRetry
+		s.access = httpapi.MayRetry
 		if _, page = s.get(t, "events"); strings.Contains(page, "Discard") || !strings.Contains(page, "Park selected…") {
 			t.Error("it offers what the reader may not do")
 		}

@@ -16,7 +16,7 @@ import (
 type historyPage struct {
 	Ranges       []kindLink
 	About        string
-	At           string // what was asked for
+	At           string // the time in the request
 	History      admin.History
 	Charts       []chart
 	Destinations []destinationRow
@@ -25,7 +25,7 @@ type historyPage struct {
 	CLI          string
 }
 
-// destinationRow is what became of the events of a destination.
+// destinationRow counts the events of a destination by outcome.
 type destinationRow struct {
 	Name string
 	admin.Outcomes
@@ -67,7 +67,7 @@ var historyRanges = []struct {
 // around is how much of the history the page shows before and after a time.
 const around = 30 * time.Minute
 
-// history shows what happened in a part of the history.
+// history shows a part of the history.
 func (u *ui) history(c *guard.Call) error {
 	page, chosen := historyPage{At: c.Query.Get("at")}, -1
 	for i, r := range historyRanges {
@@ -97,7 +97,7 @@ func (u *ui) history(c *guard.Call) error {
 	return u.show(c, "history", "History", page, live)
 }
 
-// historyAt shows what happened around a time.
+// historyAt shows the hour around a time.
 func (u *ui) historyAt(c *guard.Call, page historyPage) error {
 	now, err := u.desk.Time(c.R.Context())
 	if err != nil {

@@ -111,20 +111,20 @@ func TestConsoleNeitherOffersNorDoesWhatReaderMayNotDo(t *testing.T) {
 	}
 	for _, to := range []string{"parked", at} {
 		for who, want := range map[httpapi.Access][2]bool{httpapi.MayView: {}, httpapi.MayRetry: {true, false}, httpapi.MayPurge: {true, true}} {
-			s.who = who
+			s.access = who
 			if rearm, discard := offered(to); [2]bool{rearm, discard} != want {
 				t.Errorf("%s for who may %v: re-arm %v, discard %v", to, who, rearm, discard)
 			}
 		}
 	}
-	s.who = httpapi.MayRetry
+	s.access = httpapi.MayRetry
 	if status, page := s.get(t, "preview-discard"); status != http.StatusForbidden || !strings.Contains(page, "<h1>") {
 		t.Errorf("preview-discard: %d\n%s", status, page)
 	}
 	if status, _, _ := s.post(t, "discard", url.Values{}); status != http.StatusForbidden {
 		t.Errorf("discard: %d", status)
 	}
-	s.who = httpapi.MayView
+	s.access = httpapi.MayView
 	for _, to := range []string{"rearm", "preview-rearm", "stop", "fix", "discard", "forget", "pause", "resume"} {
 		if status, _, _ := s.post(t, to, url.Values{}); status != http.StatusForbidden {
 			t.Errorf("%s: %d", to, status)

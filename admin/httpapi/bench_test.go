@@ -133,12 +133,7 @@ func TestNoRouteRunsACommandWithoutBounds(t *testing.T) {
 // loaded returns the handler of a service with n events in all states, and lists to measure by name.
 func loaded(t testing.TB, n int) (redis.UniversalClient, func() *httpapi.Handler, map[string]string) {
 	t.Helper()
-	redistest.Need(t)
-	client := redistest.Single(t, redistest.Own()).Client(t)
-	tr, _ := admintest.Service(t, client, 16)
-	stream := "{" + redistest.Tag(t) + "}:orders"
-	admintest.Fill(t, tr, admintest.LoadOf(n))
-	admintest.FillMore(t, client, tr, stream)
+	client, tr, _, stream := admintest.Loaded(t, n)
 	named := "?stream=" + url.QueryEscape(stream)
 	lists := map[string]string{
 		"stats": "stats", "parked": "parked", "class": "parked?class=http_422", "rare class": "parked?class=none", "type": "parked?type=none", "destination": "parked?destination=ledger",

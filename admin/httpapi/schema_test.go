@@ -158,7 +158,7 @@ func (d document) unfitObject(s schema, at string, value any) error {
 					return fmt.Errorf("%s has %q, of which the schema says nothing", at, name)
 				}
 			case map[string]any:
-				text, _ := json.Marshal(more) // what was decoded can be encoded
+				text, _ := json.Marshal(more) // decoded JSON can be encoded
 				if err := json.Unmarshal(text, &of); err != nil {
 					return err
 				}

@@ -21,7 +21,7 @@ by --at the hour around a time. It prints a row for each interval in which anyth
 class of failure. With --by destination or --by class the rows are those of each destination or class in each interval. A row has events
 per second, and the highest measurements: the age of the oldest event that should be published and is not, the events and bytes of the
 outbox, parked events, events that wait behind these, and how full the fullest shard is. Failed and returned events are tried again;
-returned ones have not used up an attempt. The last hour has intervals of 10 seconds, what is older has intervals of 15 minutes.
+returned ones have not used up an attempt. Intervals last 10 seconds in the last hour, and 15 minutes before it.
 
 A time is a duration before now as 24h, a time of the last 24 hours as 03:00 or 03:00+02:00, or a day and a time as
 2006-01-02T15:04:05Z. Times without a zone, and all times of the output, are in UTC.`,

@@ -1,6 +1,6 @@
 // Command ticket sells the seats of a concert. A procedure on the server reserves a seat for each buyer, however many call
-// at once, and the reservation's timer is part of the same commit. A buyer who does not pay in time loses the seat: the
-// timer becomes an event, and its handler returns the seat, once.
+// at once, and the reservation's timer is part of the same commit. If a buyer does not pay in time, the timer
+// becomes an event, and its handler returns the seat, once.
 //
 //	go run ./examples/ticket
 //
@@ -65,7 +65,7 @@ func (o office) do(ctx context.Context, procedure, buyer, id string, also func(*
 	return err
 }
 
-// rush lets several buyers call at once, and returns those who got a seat.
+// rush lets several buyers call at once, and returns the buyers with a seat.
 func (o office) rush(ctx context.Context, out io.Writer, first, count int) (served []string, err error) {
 	var group sync.WaitGroup
 	answers := make([]error, count)

@@ -32,7 +32,7 @@ type Input struct {
 	Strict bool
 }
 
-// Position is what a transaction moves instead of marking an id; see internal/lua/_position.lua.
+// Position is the position that a transaction moves instead of marking an id; see internal/lua/_position.lua.
 type Position struct {
 	Field  string // scope, source and partition
 	Offset string

@@ -34,7 +34,7 @@ func (g *generator) positions() {
 	g.put("olds[i], marks[known + 1] = old, %s .. offset .. owner\nend", g.arg(argToken))
 }
 
-// unmark writes code that takes the mark or the position of a failed transaction back, unless left has what was not undone.
+// unmark writes code that takes the mark or the position of a failed transaction back, unless left says that something was not undone.
 func (g *generator) unmark(field string) {
 	switch {
 	case !g.positioned:

@@ -13,7 +13,7 @@ import (
 	"github.com/luatx/luatx/internal/settle"
 )
 
-// Outcomes are numbers of events by what became of them.
+// Outcomes counts events by outcome.
 type Outcomes struct {
 	// Sent events were published, Failed ones are tried again, Returned ones are tried again without having used up an attempt, and
 	// Parked ones wait for an operator.

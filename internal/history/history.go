@@ -1,4 +1,4 @@
-// Package history keeps what happened in a namespace: events by destination and outcome, failures by class, and measurements of the
+// Package history stores the rates of a namespace: events by destination and outcome, failures by class, and measurements of the
 // outbox. It keeps an hour at 10 seconds and 30 days at 15 minutes, in Redis, in bounded space.
 package history
 
@@ -56,7 +56,7 @@ const (
 	attempts = 3
 )
 
-// Config describes what a History measures.
+// Config configures a History.
 type Config struct {
 	Client    redis.UniversalClient
 	Namespace string

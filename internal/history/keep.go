@@ -12,7 +12,7 @@ import (
 // restAfterDenial is how long a process waits if the server denies a write: each denial is an entry of its ACL LOG.
 const restAfterDenial = 10 * time.Minute
 
-// Keep writes what a counter has counted every 10 seconds until ctx ends, and measures the outbox if no other process does. The
+// Keep writes the counts of a counter every 10 seconds until ctx ends, and measures the outbox if no other process does. The
 // counter may be nil: a process that publishes nothing measures only. Errors stop nothing; the log has one line for each outage.
 func (h *History) Keep(ctx context.Context, counter *Counter) {
 	if h.cfg.Off {
@@ -58,7 +58,7 @@ func (h *History) pause() time.Duration {
 	return h.Interval * 9 / 10
 }
 
-// flush writes what the counter has counted. If that fails, the next flush writes it.
+// flush writes the counts of the counter. If that fails, the next flush writes it.
 func (h *History) flush(ctx context.Context, counter *Counter, pause time.Duration) (turn bool, err error) {
 	counts := counter.take()
 	pairs := counts.pairs()
@@ -74,7 +74,7 @@ func (h *History) flush(ctx context.Context, counter *Counter, pause time.Durati
 	return turn, err
 }
 
-// End writes what a counter has counted since the last write. It takes a second at most, and no error is reported.
+// End writes the counts of a counter since the last write. It takes a second at most, and no error is reported.
 func (h *History) End(ctx context.Context, counter *Counter) {
 	if h.cfg.Off {
 		return

@@ -10,7 +10,7 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// Bucket is what happened in an interval.
+// Bucket holds the counts and measurements of an interval.
 type Bucket struct {
 	At time.Time // its begin
 	// Destinations are those that the interval names, and Others the sum of the others. The same holds of Classes.

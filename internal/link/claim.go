@@ -9,7 +9,7 @@ import (
 
 // Claim is the position that a transaction moves with its commit instead of marking its id.
 type Claim struct {
-	// Position is what the commit checks and moves.
+	// Position is the position that the commit checks and moves.
 	Position commit.Position
 	// At is the position of the message.
 	At message.Position

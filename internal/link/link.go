@@ -23,7 +23,7 @@ type Inside struct {
 	Runner *eval.Runner
 	// Scripts run on the shards of the Transactor.
 	Scripts *shard.Scripts
-	// First is the first shard of the keyspace, which holds what there is once.
+	// First is the first shard of the keyspace. It holds the keys that a keyspace has once.
 	First shard.Shard
 	// TagKey returns a key of the Transactor's keyspace.
 	TagKey func(tag string, parts ...string) string
@@ -40,7 +40,7 @@ type Inside struct {
 	NoWakeUps bool
 	// Processes is the list in which relays, consumers and workers register themselves; nil if they do not.
 	Processes *process.List
-	// History is what relays write their counts to, and relays and workers their measurements.
+	// History stores the counts of relays, and the measurements of relays and workers.
 	History *history.History
 
 	relay atomic.Pointer[Relay]

@@ -8,6 +8,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/luatx/luatx"
+	"github.com/luatx/luatx/admin"
 	"github.com/luatx/luatx/expiry"
 	"github.com/luatx/luatx/internal/link"
 	"github.com/luatx/luatx/internal/process"
@@ -106,4 +107,17 @@ func FillMore(t testing.TB, client redis.UniversalClient, tr *luatx.Transactor, 
 	for _, kind := range []string{process.Relay, process.Consumer, process.Trigger} {
 		Register(t, tr, kind, process.Report{Stream: stream, Group: "billing", InFlight: 3})
 	}
+}
+
+// Loaded returns a service with n events in all states and everything that FillMore adds, on a server of its own, and the key of its
+// stream.
+func Loaded(t testing.TB, n int) (client redis.UniversalClient, tr *luatx.Transactor, op *admin.Operator, stream string) {
+	t.Helper()
+	redistest.Need(t)
+	client = redistest.Single(t, redistest.Own()).Client(t)
+	tr, op = Service(t, client, 16)
+	stream = "{" + redistest.Tag(t) + "}:orders"
+	Fill(t, tr, LoadOf(n))
+	FillMore(t, client, tr, stream)
+	return client, tr, op, stream
 }
