@@ -100,9 +100,11 @@ func TestConsolePutsBackAndDiscardsOnlyTheDeadLettersOfItsPreview(t *testing.T) 
 		if now := deadLetters(t, op, key); now[0].ID != left[0].ID {
 			t.Errorf("another one is left: %+v", now[0])
 		}
-		if _, page := s.get(t, "audit"); !strings.Contains(html.UnescapeString(page), `mended: text="bank"`) || !strings.Contains(page, "late: 1 ids") {
-			t.Errorf("the audit:\n%s", page)
-		}
+		// A stream outside the keyspace has an audit of its own; the keyspace gets its copy right after.
+		redistest.Eventually(t, "the audit to have both acts", func() bool {
+			_, page := s.get(t, "audit")
+			return strings.Contains(html.UnescapeString(page), `mended: text="bank"`) && strings.Contains(page, "late: 1 ids")
+		})
 	})
 }
 
