@@ -39,8 +39,8 @@ type PositionConfig struct {
 // with a permanent error or after MaxAttempts, Position parks it: the commit moves the position, writes none of the handler's writes,
 // and adds the message with its error to a dead-letter stream.
 //
-// A commit returns luatx.ErrFenced after a newer owner of the partition has committed, a *luatx.EarlyError if an earlier message is
-// not committed, and a *luatx.EpochError if the source counts from the beginning again.
+// A commit returns luatx.ErrFenced after a newer owner of the partition has committed, a *message.EarlyError if an earlier message is
+// not committed, and a *message.EpochError if the source counts from the beginning again.
 func Position(cfg PositionConfig) message.Middleware {
 	if cfg.MessageID == nil {
 		cfg.MessageID = message.IdentityOf

@@ -326,8 +326,8 @@ func (m *partitionModel) process(msgs []*message.Message) []verdict {
 }
 
 func verdictOf(err error) verdict {
-	var isEarly *luatx.EarlyError
-	var isForeign *luatx.EpochError
+	var isEarly *message.EarlyError
+	var isForeign *message.EpochError
 	var command *luatx.CommandError
 	switch {
 	case err == nil:

@@ -124,13 +124,13 @@ func TestPositionRejectsWhatBreaksTheOrder(t *testing.T) {
 		after := func(offset int) func(*message.Position) {
 			return func(p *message.Position) { p.After = fmt.Sprintf("%020d", offset) }
 		}
-		var early *luatx.EarlyError
+		var early *message.EarlyError
 		if err := c.process(ordered(at(5, owner, after(4)))); !errors.As(err, &early) || early.Committed != fmt.Sprintf("%020d", 2) || message.IsPermanent(err) {
 			t.Errorf("a message before the one in front of it: %v", err)
 		}
 		redistest.Must(t, c.process(ordered(at(5, owner, after(2)))))
 
-		var epoch *luatx.EpochError
+		var epoch *message.EpochError
 		anew := func(p *message.Position) { p.Epoch = "2" }
 		if err := c.process(ordered(at(6, owner, anew))); !errors.As(err, &epoch) || epoch.Found != "2" || message.IsPermanent(err) {
 			t.Errorf("another epoch: %v", err)

@@ -8,7 +8,6 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/luatx/luatx"
 	"github.com/luatx/luatx/internal/group"
 	"github.com/luatx/luatx/internal/inbound"
 	"github.com/luatx/luatx/internal/settle"
@@ -125,7 +124,7 @@ func (p *partition) judge(ctx context.Context, run []*item) {
 func (p *partition) renewed(it *item) *item {
 	again := p.item(it.id, it.deliveries, it.fields)
 	again.first, again.nacks = it.first, it.nacks
-	if early := (*luatx.EarlyError)(nil); errors.As(it.err, &early) && it.at.After != "" {
+	if early := (*message.EarlyError)(nil); errors.As(it.err, &early) && it.at.After != "" {
 		again.early = true
 		return again
 	}

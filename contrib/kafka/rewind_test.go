@@ -253,7 +253,7 @@ func TestRecreatedTopicIsAnErrorUntilItsPositionIsForgotten(t *testing.T) {
 	b.more(3)
 	second := b.run(nothing)
 	second.awaitError(t, "the new epoch to be noticed", func(err error) bool {
-		_, ok := errors.AsType[*luatx.EpochError](err)
+		_, ok := errors.AsType[*message.EpochError](err)
 		return ok
 	})
 	b.wantList("0 1 2 3 4")

@@ -62,7 +62,7 @@ func (b *books) run() (stop func()) {
 	sub, err := nats.NewSubscriber(b.js, cfg)
 	redistest.Must(b.t, err)
 	engine, err := b.Engine(brokertest.Hooks{Failed: func(err error) {
-		if _, ok := errors.AsType[*luatx.EpochError](err); ok {
+		if _, ok := errors.AsType[*message.EpochError](err); ok {
 			b.epochs.Add(1)
 		}
 	}}, sub)
