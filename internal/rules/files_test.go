@@ -9,8 +9,11 @@ import (
 	"testing"
 )
 
-// maxLines bounds a source file: a longer file holds more than one idea.
-const maxLines = 500
+const (
+	maxLines     = 500 // of a source file: a longer file holds more than one idea
+	maxRootFiles = 30  // Go files that greet a visitor of the repository
+	maxRootLines = 44  // of `go doc` on the root: they fit one screen
+)
 
 var generated = regexp.MustCompile(`(?m)^(//|--) Code generated .* DO NOT EDIT\.$`)
 
@@ -73,5 +76,17 @@ func TestFilesNameNoPlaceOutside(t *testing.T) {
 	t.Parallel()
 	for _, name := range trackedFiles(t, "") {
 		report(t, placeProblems(name, read(t, name)))
+	}
+}
+
+func TestRootFitsOneScreen(t *testing.T) {
+	t.Parallel()
+	watchTree(t)
+	files := slices.DeleteFunc(trackedFiles(t, ""), func(name string) bool { return path.Dir(name) != "." || path.Ext(name) != ".go" })
+	if len(files) > maxRootFiles {
+		t.Errorf("the root has %d Go files, more than %d: move what has a room of its own", len(files), maxRootFiles)
+	}
+	if lines := strings.Count(string(output(t, root, "go", "doc", ".")), "\n"); lines > maxRootLines {
+		t.Errorf("go doc of the root has %d lines, more than %d: move names to the packages whose users need them", lines, maxRootLines)
 	}
 }
