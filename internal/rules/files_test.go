@@ -11,8 +11,8 @@ import (
 
 const (
 	maxLines     = 500 // of a source file: a longer file holds more than one idea
-	maxRootFiles = 30  // Go files that greet a visitor of the repository
-	maxRootLines = 44  // of `go doc` on the root: they fit one screen
+	maxRootFiles = 30  // Go files that a visitor of the repository sees first
+	maxRootLines = 44  // of `go doc` on the root, so that it fits one screen
 )
 
 var generated = regexp.MustCompile(`(?m)^(//|--) Code generated .* DO NOT EDIT\.$`)
