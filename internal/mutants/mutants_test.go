@@ -228,7 +228,7 @@ func TestRunnerReportsTheMutantsThatTestsNotice(t *testing.T) {
 	}
 }
 
-// A block whose edit is no longer made would hide nothing, and nobody would notice.
+// Without the edit, its block would have no effect, and no test would notice.
 func TestEquivalentMutantsExist(t *testing.T) {
 	t.Parallel()
 	known, err := equivalents()
