@@ -32,8 +32,8 @@ func pages(t *testing.T) (files []file) {
 	return files
 }
 
-// A suite is a tree of files for `go test -overlay`: packages that hold the marked blocks, and a test that runs the
-// blocks.
+// A suite is a tree of files for `go test -overlay`: a few packages with the marked blocks, one more for each whole
+// program, and a test that runs them.
 type suite struct {
 	dir    string
 	files  map[string]string // by the path that the go command reads, the path of the file that holds the text
@@ -42,9 +42,9 @@ type suite struct {
 	built  int      // number of blocks that are only compiled
 }
 
-// A part is the code that must share a package: a whole program, or all other blocks of a page with their setup. Parts
-// share a package unless one declares a name that the other declares or needs, because each package takes a second to
-// compile.
+// A part is the code that must share a package: a whole program, or all other blocks of a page with their setup. A whole
+// program shares its package with no other part. Other parts share one unless a part declares a name that the other
+// declares or needs, because each package takes a second to compile.
 type part struct {
 	files           map[string]string
 	blocks          []string

@@ -13,7 +13,7 @@ import (
 // ownUse are the trees whose modules only this repository uses. They get no tags.
 var ownUse = []string{"admin/browsertest", "bench", "contrib/prometheus/promqltest", "examples", "matrix", "torture"}
 
-// A module is a module that go.work names.
+// A module is one of the modules of go.work.
 type module struct {
 	Dir     string // relative to the top of the repository, "." for the core
 	Path    string
