@@ -228,7 +228,7 @@ func TestRunnerReportsTheMutantsThatTestsNotice(t *testing.T) {
 	}
 }
 
-// Without the edit, its block would have no effect, and no test would notice.
+// If the generator no longer makes the edit of a block, the block has no effect, and nobody would notice without this test.
 func TestEquivalentMutantsExist(t *testing.T) {
 	t.Parallel()
 	known, err := equivalents()
