@@ -84,7 +84,7 @@ func newRunner(root string, limit time.Duration) (*runner, error) {
 
 func (r *runner) close() { _ = os.RemoveAll(r.temp) }
 
-// A worker tries mutants in a directory of its own, beside other workers of the same runner.
+// A worker tries mutants in its own directory, at the same time as other workers of the same runner.
 type worker struct {
 	*runner
 
