@@ -85,7 +85,7 @@ type CommandError struct {
 	Command string
 	// Text is the server's error.
 	Text string
-	// Remedy says what to do if the command is not at fault because the user lacks a right.
+	// Remedy is the fix if the command is not at fault because the user lacks a right.
 	Remedy string
 }
 
@@ -154,7 +154,7 @@ func (e *AbortError) Error() string {
 // RollbackError is returned if a command of the transaction failed and the undo failed too. The id is marked as broken: every
 // redelivery returns this error until an operator acts.
 type RollbackError struct {
-	// Text says which command failed and what could not be restored.
+	// Text names the command that failed and what could not be restored.
 	Text string
 }
 

@@ -40,9 +40,9 @@ func (tx *Tx) ran() []redis.Cmder {
 	return sorted
 }
 
-// dearest returns the index of the command that saves most if it runs last, where it needs no undo, because a command that fails
-// changes nothing. It considers only commands that may swap places with all commands behind them. It returns -1 if the order is
-// best as it is.
+// dearest returns the index of the command whose undo costs most. If that command runs last, it needs no undo, because a
+// command that fails changes nothing. dearest considers only commands that may swap places with all commands behind them. It
+// returns -1 if the command with the highest cost is already the last one.
 func dearest(commands []commit.Command) int {
 	end := len(commands) - 1
 	if end < 1 || undoCost(commands[end]) == 0 {
@@ -79,9 +79,9 @@ func undoCost(c commit.Command) int {
 	return 0
 }
 
-// streamsLast moves XADDs to the end of a transaction, where their undo needs no copy of the stream. It moves an XADD only if the
-// server chooses the entry's id and no later command that stays names the stream. It returns the position at which each command
-// was recorded, or nil if nothing moved.
+// streamsLast moves XADDs to the end of a transaction, where their undo needs no copy of the stream. It moves an XADD only if
+// the server chooses the entry's id and no later command that stays in place names the stream. It returns the position at
+// which each command was recorded, or nil if nothing moved.
 func streamsLast(cmds []redis.Cmder, commands []commit.Command) ([]commit.Command, []int) {
 	last := len(commands) - 1
 	for last >= 0 && isXAdd(commands[last]) {

@@ -137,7 +137,8 @@ func (t *Transactor) observed(ctx context.Context, tx *Tx) {
 	observe.Tell(ctx, t.cfg.Logger, t.cfg.Observer.Committed, c)
 }
 
-// Outcome says how a transaction came to be committed.
+// Outcome states whether the request that committed a transaction was this one, an earlier one, or one of another
+// call or delivery.
 type Outcome int
 
 // The outcomes. With an error, the outcome is zero: nothing was committed.
@@ -161,7 +162,7 @@ func (o Outcome) String() string {
 
 // Result is the result of a successful transaction.
 type Result struct {
-	// Outcome says whether this request committed, or an earlier one had.
+	// Outcome states whether this request committed, or an earlier one had.
 	Outcome Outcome
 	// Replicated reports whether the effect has reached what Config.Durability requires. It is false if Durability requires
 	// nothing, or if that is not known.

@@ -25,8 +25,8 @@ func (tx *Tx) orderError(out *commit.Outcome) error {
 	return &message.EpochError{Source: claim.At.Source, Partition: claim.At.Partition, Stored: out.Text, Found: claim.At.Epoch}
 }
 
-// overtook reports whether the server had a transaction before the one in front of it, which has committed since. Requests that are
-// repeated may travel separately.
+// overtook reports whether tx reached the server before its predecessor in the batch, and the predecessor has committed
+// since. Repeated requests may arrive out of order, because each travels separately.
 func (tx *Tx) overtook(batch []*Tx) bool {
 	own := tx.commit.Position
 	if own == nil || tx.commit.Err != nil || tx.commit.Outcome.State != commit.Early {

@@ -18,7 +18,7 @@ type RefusedError struct {
 	Code string
 	// Text is the server's error.
 	Text string
-	// Remedy says what to do. It is empty if luatx has no advice beyond the text.
+	// Remedy is the fix. It is empty if luatx has no advice beyond the text.
 	Remedy string
 
 	cause error

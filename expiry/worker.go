@@ -107,7 +107,7 @@ func NewWorker(store *Store, cfg WorkerConfig) (*Worker, error) {
 	return &Worker{store: store, cfg: cfg, slots: slots, asleep: make(map[int]rest)}, nil
 }
 
-// Counts returns what the worker has done so far.
+// Counts returns the numbers of timers that the worker has processed.
 func (w *Worker) Counts() Counts {
 	return Counts{
 		Enqueued: w.enqueued.Load(), Revoked: w.revoked.Load(), AlreadyEnqueued: w.already.Load(), NotDue: w.notDue.Load(),
@@ -115,7 +115,7 @@ func (w *Worker) Counts() Counts {
 	}
 }
 
-// report returns what operators see of the worker.
+// report returns the state of the worker for operators.
 func (w *Worker) report() process.Report {
 	c := w.Counts()
 	return process.Report{Counts: map[string]int64{

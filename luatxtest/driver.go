@@ -26,7 +26,7 @@ type DriverTarget struct {
 func (d DriverTarget) patience() time.Duration { return cmp.Or(d.Patience, patience) }
 
 const (
-	// wait is the time that NextDelivery is asked to wait.
+	// wait is the wait that the checks pass to NextDelivery.
 	wait = 100 * time.Millisecond
 	// idle is the time limit of NextDelivery if nothing arrives, because retries and a stopping Runtime wait for it.
 	idle = 5 * time.Second

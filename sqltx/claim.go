@@ -37,7 +37,7 @@ func (s *pump) claim(ctx context.Context) (more bool) {
 		h := &held{row: r, lease: lease, counted: true, until: until}
 		s.holds[h] = true
 		switch {
-		case r.attempts > s.cfg.Attempts: // each claimer died of it
+		case r.attempts > s.cfg.Attempts: // every process that claimed it has died
 			s.settle(h, parked, errors.New("no attempt was settled"))
 		case r.key != "":
 			heads = append(heads, h)

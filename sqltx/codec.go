@@ -13,7 +13,7 @@ type row struct {
 	id         int64
 	topic      string
 	eventType  string
-	data       string // JSON, or if base64 is set a JSON string of the bytes in base64
+	data       string // JSON. If base64 is set, a JSON string of the bytes in base64
 	base64     bool
 	attributes string // a JSON object
 	key        string // ordering key; empty for none

@@ -28,8 +28,8 @@ func (c Config) checkMarks() error {
 	return nil
 }
 
-// identityFrom returns the identity of a sample message from a source. If MessageID rejects the sample, the identity is empty and
-// says nothing about sources.
+// identityFrom returns the identity of a sample message from a source. If MessageID rejects the sample, the identity is empty
+// and cannot be used to compare sources.
 func (c Config) identityFrom(source string) (id message.Identity) {
 	identify := c.MessageID
 	if identify == nil {

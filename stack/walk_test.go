@@ -164,7 +164,7 @@ func TestStepsOfSwapGuideKeepEachMessageAndEventOnce(t *testing.T) {
 		cfg.MaxIdleTime, cfg.ClaimInterval = time.Second, 50*time.Millisecond
 	}
 
-	// Both relays run all the time.
+	// Both relays run during all steps.
 	was.forward(was.name + ":events")
 	now.forward(was.name + ":events")
 
@@ -177,7 +177,7 @@ func TestStepsOfSwapGuideKeepEachMessageAndEventOnce(t *testing.T) {
 	stop()
 	was.dieUnacknowledged(proxy, kill)
 
-	// First the keys. Their writers have stopped, and the streams store new messages.
+	// The keys change first. Their writers have stopped, and the streams store new messages.
 	m, err := rekey.ParseMap(was.name + ":account:{id}:{part}")
 	redistest.Must(t, err)
 	renamed := 0
@@ -194,13 +194,13 @@ func TestStepsOfSwapGuideKeepEachMessageAndEventOnce(t *testing.T) {
 	stop = was.start(newHandler(redisAccounts{client, was.keyspace}), quick)
 	was.progress()
 
-	// The change of mode: the new processes start, then the old ones end.
+	// Then the mode changes: the new processes start before the old ones end.
 	stopScripted := now.start(newHandler(redisAccounts{client, now.keyspace}), quick)
 	now.progress()
 	stop()
 	now.progress()
 
-	// Back, and forth again.
+	// The mode changes back and forth again.
 	stop = was.start(newHandler(redisAccounts{client, was.keyspace}), quick)
 	stopScripted()
 	was.progress()

@@ -99,8 +99,8 @@ type Config struct {
 	// succeeds. A waiting entry does not count if its function deferred it by more than that (message.RetryAfter).
 	// ProgressTimeout must exceed the time of the slowest function. Defaults to 1 minute.
 	ProgressTimeout time.Duration
-	// ShutdownTimeout is the time that functions may continue after Run is told to end, before their contexts end. Defaults to 10
-	// s.
+	// ShutdownTimeout is the time that functions may continue after the context of Run has ended, before their own contexts
+	// end. Defaults to 10 s.
 	ShutdownTimeout time.Duration
 	// Observer is called for each delivery that has run. Defaults to none.
 	Observer Observer

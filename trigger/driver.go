@@ -12,8 +12,8 @@ type Driver interface {
 	// NextDelivery waits for a delivery, for at most about wait. It returns nil without an error if none came, and
 	// returns soon after ctx has ended. The Runtime calls Reconnect after an error.
 	NextDelivery(ctx context.Context, wait time.Duration) (*Delivery, error)
-	// Ack tells the source that a delivery succeeded. The Runtime does not call it if Delivery.Once is set. After an error, the
-	// Runtime calls it again before the entry runs again.
+	// Ack reports to the source that a delivery succeeded. The Runtime does not call it if Delivery.Once is set. After an
+	// error, the Runtime calls it again before the entry runs again.
 	Ack(ctx context.Context, d *Delivery) error
 	// Reconnect creates or recreates the connections for receiving. Earlier deliveries stay delivered.
 	Reconnect(ctx context.Context) error

@@ -44,7 +44,7 @@ func (s *session) nacked(tag uint64, id string, headers amqp091.Table, reason er
 	s.hold(tag, min(delay, s.cfg.MaxHold))
 }
 
-// refuse rejects a message that another delivery cannot fix. Without dead letters, it holds the message.
+// refuse rejects a message that would fail again in every delivery. Without dead letters, it holds the message.
 func (s *session) refuse(tag uint64, id string, reason error) {
 	if !s.cfg.DeadLetters {
 		s.log.Error("amqp: message refused, no dead letters", "id", id, "error", reason, "retry_in", s.cfg.RefusedHold)
@@ -84,7 +84,7 @@ func (s *session) requeue(tag uint64) {
 	s.tell(func() error { return s.ch.Nack(tag, false, true) })
 }
 
-// tell settles a delivery at the broker, unless the connection is lost.
+// tell sends a settlement to the broker, unless the connection is lost.
 func (s *session) tell(say func() error) {
 	if err := say(); err != nil {
 		s.counts.lost.Add(1)

@@ -18,8 +18,8 @@ import (
 
 // ReceiverConfig configures a Receiver. The zero value is usable.
 type ReceiverConfig struct {
-	// Timeout bounds the wait for the settlement of an event, including the wait for a free worker. After that, the sender is
-	// told to retry. Defaults to 30 seconds.
+	// Timeout bounds the wait for the settlement of an event, including the wait for a free worker. After that, the sender
+	// gets a result that requests a retry. Defaults to 30 seconds.
 	Timeout time.Duration
 	// Result returns the result that the sender gets for a nacked event. Defaults to the function Result.
 	Result func(error) protocol.Result

@@ -54,7 +54,8 @@ type Telemetry struct {
 	deadLetters metric.Int64Counter
 }
 
-// seconds are the bucket boundaries of durations. A commit takes less than a millisecond, an overloaded destination long.
+// seconds are the bucket boundaries of durations. A commit takes less than a millisecond. A call to an overloaded
+// destination takes long.
 var seconds = metric.WithExplicitBucketBoundaries(
 	.0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30)
 

@@ -210,7 +210,8 @@ func (o *Outbox) tellStreams(ctx context.Context, gauge func(*prom.Desc, float64
 	return nil
 }
 
-// tellProcesses tells how many processes of each kind are alive and dead, also where there are none.
+// tellProcesses exports the number of live and dead processes of each kind, including zero, and the lag of each
+// trigger function.
 func (o *Outbox) tellProcesses(ctx context.Context, gauge func(*prom.Desc, float64, ...string)) error {
 	alive, dead, lags := map[string]int{}, map[string]int{}, map[string]int64{}
 	for p, err := range o.op.Processes(ctx) {

@@ -9,14 +9,14 @@ import (
 	"github.com/luatx/luatx/outbox"
 )
 
-// Choice is the events of a state that the ids of a filter name.
+// Choice holds the events of a state that the ids of a filter select.
 type Choice struct {
 	Events []outbox.Event
-	// Missing lists the ids that name none.
+	// Missing lists the ids that match no event.
 	Missing []string
 }
 
-// AmbiguousError reports that an id is in several slots, and that the filter chooses none of them.
+// AmbiguousError reports that an id is in several slots and that the filter selects none of them.
 type AmbiguousError struct {
 	ID    string
 	State outbox.State
@@ -28,7 +28,8 @@ func (e *AmbiguousError) Error() string {
 	return fmt.Sprintf("the id %q is %s in the slots %s: choose slots", e.ID, e.State, strings.Trim(strings.ReplaceAll(fmt.Sprint(e.Slots), " ", ", "), "[]"))
 }
 
-// Choose looks up the events of a state that the ids of a filter name. Beside an *AmbiguousError is the whole choice.
+// Choose looks up the events of a state that the ids of a filter select. With an *AmbiguousError, it also returns the
+// whole choice.
 func Choose(ctx context.Context, store *outbox.Store, state outbox.State, f outbox.Filter) (Choice, error) {
 	var c Choice
 	slots := map[string][]int{}

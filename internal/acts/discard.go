@@ -11,17 +11,17 @@ import (
 // discardAtOnce is the number of events that one step discards.
 const discardAtOnce = 500
 
-// Discarding describes which of the parked events that match a filter are discarded, and why.
+// Discarding describes which parked events to discard, and why.
 type Discarding struct {
 	Filter outbox.Filter
 	Reason string
-	// DryRun discards nothing.
+	// DryRun only calls Step and discards nothing.
 	DryRun bool
-	// Limit is the most events to discard, unless it is zero.
+	// Limit is the maximum number of events to discard. Zero means no limit.
 	Limit int
-	// Before leaves events alone that were parked later, unless it is zero.
+	// Before keeps events that were parked after this time. The zero time keeps none.
 	Before time.Time
-	// Step is called with the events of one slot and what became of them; in a dry run with the events alone.
+	// Step is called with the events of one slot and the result for each; in a dry run, with the events alone.
 	Step func([]outbox.Event, outbox.Answers)
 }
 

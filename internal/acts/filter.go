@@ -2,7 +2,7 @@ package acts
 
 import "github.com/luatx/luatx/outbox"
 
-// FilterField is a text of a filter, by the name that flags, addresses and JSON have for it.
+// FilterField is a text of a filter, with its name in flags, URLs and JSON.
 type FilterField struct {
 	Name, Usage string
 	Value       *string

@@ -1,5 +1,5 @@
 // Package acts holds what the operator's API and the luatx command have in common: the JSON of events, records and findings,
-// and the acts on many events.
+// and the operations on many events.
 package acts
 
 import (
@@ -37,7 +37,7 @@ func NewEvent(e outbox.Event) Event {
 	return row
 }
 
-// StateOf returns the narrowest state of an event that outbox.Store.List takes.
+// StateOf returns the narrowest state of an event that outbox.Store.List accepts.
 func StateOf(e outbox.Event) outbox.State {
 	switch {
 	case e.Scheduled:

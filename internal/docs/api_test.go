@@ -14,7 +14,7 @@ func TestAPIPageListsEveryExportedName(t *testing.T) {
 	wantPage(t, "../../docs/api.txt", API)
 }
 
-// wantPage fails the test unless a page is what the tree makes of it. LUATX_UPDATE=1 writes the page.
+// wantPage fails the test unless a page equals what render returns for the tree. LUATX_UPDATE=1 writes the page.
 func wantPage(t *testing.T, page string, render func(fs.FS) (string, error)) {
 	t.Helper()
 	want, err := render(os.DirFS(root))

@@ -17,7 +17,7 @@ import (
 
 var root = filepath.Join("..", "..")
 
-// file is a page whose blocks are looked at.
+// file is a page whose blocks are tested.
 type file struct{ name, text string }
 
 func pages(t *testing.T) (files []file) {
@@ -32,18 +32,19 @@ func pages(t *testing.T) (files []file) {
 	return files
 }
 
-// A suite is a tree of files for `go test -overlay`: few packages for the marked blocks, one for each whole program,
-// and a test that runs them.
+// A suite is a tree of files for `go test -overlay`: a few packages with the marked blocks, one more for each whole
+// program, and a test that runs them.
 type suite struct {
 	dir    string
-	files  map[string]string // what the go command sees → what is there
+	files  map[string]string // by the path that the go command reads, the path of the file that holds the text
 	parts  []*part
-	blocks []string // lines of the test's table; § stands for the package
-	built  int      // blocks that are compiled only
+	blocks []string // lines of the test's table, with § in place of the package
+	built  int      // number of blocks that are only compiled
 }
 
-// A part is what lies in one package in any case: a whole program, or the other blocks of a page with what is set up
-// for them. Parts share a package where none sees a name of another: each package costs a second to compile.
+// A part is the code that must share a package: a whole program, or all other blocks of a page with their setup. A whole
+// program shares its package with no other part. Other parts share one unless a part declares a name that the other
+// declares or needs, because each package takes a second to compile.
 type part struct {
 	files           map[string]string
 	blocks          []string
@@ -70,7 +71,7 @@ func (p *part) put(t *testing.T, name, text string) {
 	maps.Copy(p.needs, needs)
 }
 
-// apart says whether two parts must not share a package.
+// apart reports whether two parts must not share a package.
 func (p *part) apart(q *part) bool {
 	meets := func(a, b map[string]bool) bool {
 		for name := range a {
@@ -83,7 +84,8 @@ func (p *part) apart(q *part) bool {
 	return p.whole || q.whole || meets(p.declares, q.declares) || meets(p.declares, q.needs) || meets(p.needs, q.declares)
 }
 
-// add makes parts of the marked blocks of a page. setup, which may be empty, is what it declares for them.
+// add turns the marked blocks of a page into parts. setup holds the page's declarations for its blocks, and may be
+// empty.
 func (s *suite) add(t *testing.T, file, setup string, page Page) {
 	t.Helper()
 	base := filepath.Base(file)
@@ -133,7 +135,7 @@ func newPart(whole bool) *part {
 	return &part{files: map[string]string{}, declares: map[string]bool{}, needs: map[string]bool{}, whole: whole}
 }
 
-// write puts a file into the package of that name below the test's, which has none.
+// write adds a file to the package of that name below the test's package. An empty name adds it to the test's package.
 func (s *suite) write(t *testing.T, name, file, text string) {
 	t.Helper()
 	there, err := filepath.Abs(filepath.Join("run", name, file))
@@ -143,7 +145,7 @@ func (s *suite) write(t *testing.T, name, file, text string) {
 	s.files[there] = here
 }
 
-// pack lays the parts into packages, each into the first one that it fits in, and returns what imports them.
+// pack puts each part into the first package that it fits in. It returns the imports of these packages.
 func (s *suite) pack(t *testing.T) (imports string) {
 	t.Helper()
 	var packed [][]*part
@@ -170,7 +172,8 @@ func (s *suite) pack(t *testing.T) (imports string) {
 	return imports
 }
 
-// run compiles all blocks at once and runs those that are to be run; it returns what the go command or they say.
+// run compiles all blocks at once and runs those that are marked to be run. It returns the output of the go command or
+// of the blocks.
 func (s *suite) run(t *testing.T) (string, error) {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join("testdata", "run_test.go.txt"))
@@ -211,7 +214,7 @@ func TestMarkedBlocksCompileAndRun(t *testing.T) {
 	t.Logf("%d blocks run, %d compiled", len(s.blocks), s.built)
 }
 
-// leastBlocks makes the test fail if blocks lose their marks.
+// leastBlocks is the minimum number of blocks to run. The test fails below it, because a block may have lost its mark.
 const leastBlocks = 29
 
 func TestBrokenBlocksAreReported(t *testing.T) {

@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// fixedID finds an event without an ID whose body holds an id of its own. The outbox derives another id for each such
-// event, and consumers that compare the ids in the bodies take them all for one.
+// fixedID matches an event without an ID whose body contains an id. The outbox derives another id for each such event,
+// but consumers that compare the ids in the bodies take all of these events for one.
 var fixedID = regexp.MustCompile(`luatx\.Event\{Body: [^\n]*"id"\s*:\s*"[^\n]*`)
 
 func TestPagesDoNotRepeatTheIDOfAnEvent(t *testing.T) {

@@ -14,7 +14,7 @@ import (
 	"text/template"
 )
 
-// keyFiles hold the constants of a shard's keys, each with a comment that begins with its type.
+// keyFiles declare a shard's keys as constants. The comment of each constant begins with the type of the key.
 var keyFiles = []string{"internal/shard/keys.go", "internal/shard/sweep.go", "internal/shard/pause.go", "internal/shard/plans.go"}
 
 //go:embed keys.tmpl
@@ -27,20 +27,20 @@ var keysPage = template.Must(template.New("keys").Funcs(template.FuncMap{
 // A Key is a constant of keyFiles.
 type Key struct{ Name, Type, Meaning string }
 
-// A Script is what the header of a file of internal/lua/ says.
+// A Script is the header of a script in internal/lua/.
 type Script struct {
 	Name    string
 	Purpose string // one paragraph
-	Layout  string // the lines from KEYS on, as they stand
+	Layout  string // the lines from KEYS on, unchanged
 }
 
-// Link leads from the page to the script.
+// Link returns the Markdown link from the page to the script.
 func (s Script) Link() string { return fmt.Sprintf("[%s.lua](../internal/lua/%s.lua)", s.Name, s.Name) }
 
-// Shown is the layout without what the page says of all scripts.
+// Shown returns the layout without the line that the page states once for all scripts.
 func (s Script) Shown() string { return strings.Replace(s.Layout, "Redis:   6.0\n", "", 1) }
 
-// Header reads the header of a script. An empty line ends the header of a fragment. The comment after it is for
+// Header reads the header of a script. In a fragment, an empty line ends the header, and the comment after it is for
 // readers of the file.
 func Header(name, source string) Script {
 	s := Script{Name: name}
@@ -51,7 +51,7 @@ func Header(name, source string) Script {
 		switch {
 		case !ok || text == "\n" && strings.HasPrefix(name, "_"):
 			return s
-		case strings.HasPrefix(text, "#"): // how the file is composed
+		case strings.HasPrefix(text, "#"): // a directive: how the file is composed
 		case s.Layout != "" || strings.HasPrefix(text, "KEYS:"):
 			s.Layout += text
 		case begins || s.Purpose != "":
@@ -61,7 +61,7 @@ func Header(name, source string) Script {
 	return s
 }
 
-// KeysPage is docs/keys.md, made from the tree.
+// KeysPage returns docs/keys.md for the tree.
 func KeysPage(tree fs.FS) (string, error) {
 	var page struct {
 		Keys               []Key
@@ -96,7 +96,7 @@ func KeysPage(tree fs.FS) (string, error) {
 	return b.String(), err
 }
 
-// keysOf returns the keys that a file of Go declares.
+// keysOf returns the keys that a Go file declares.
 func keysOf(tree fs.FS, name string) (keys []Key, err error) {
 	source, err := fs.ReadFile(tree, name)
 	if err != nil {
@@ -130,7 +130,7 @@ func keysOf(tree fs.FS, name string) (keys []Key, err error) {
 	return keys, nil
 }
 
-// sentence begins with a capital letter.
+// sentence returns a text that begins with a capital letter.
 func sentence(text string) string {
 	if text == "" {
 		return ""

@@ -8,8 +8,8 @@ import (
 	"github.com/luatx/luatx/internal/test/assert"
 )
 
-// TestKeysPageMatchesScriptsAndConstants compares docs/keys.md with the scripts' headers and the constants of the keys.
-// LUATX_UPDATE=1 writes it.
+// TestKeysPageMatchesScriptsAndConstants compares docs/keys.md with the headers of the scripts and the constants of the
+// keys. LUATX_UPDATE=1 writes the page.
 func TestKeysPageMatchesScriptsAndConstants(t *testing.T) {
 	t.Parallel()
 	wantPage(t, "../../docs/keys.md", KeysPage)

@@ -7,21 +7,21 @@ import (
 	"unicode"
 )
 
-// A Page is what the checks look at in a Markdown file.
+// A Page is the part of a Markdown file that the checks read.
 type Page struct {
-	Anchors map[string]bool // of headings, by the rules of GitHub, and of HTML elements with an id or a name
+	Anchors map[string]bool // of headings, as GitHub forms them, and of HTML elements with an id or a name
 	Links   []Link
 	Blocks  []Block
 }
 
-// A Link is what a page refers to, in a line counted from 1.
+// A Link is a reference of a page. Its line is counted from 1.
 type Link struct {
 	Line   int
 	Target string
 }
 
-// A Block is a fenced block of code: the line of its first line, counted from 1, what stands behind the fence, and its
-// text, which ends with a line's end.
+// A Block is a fenced code block: the number of its first line, counted from 1, the text behind the fence, and the
+// code, which ends with a newline.
 type Block struct {
 	Line int
 	Info string
@@ -45,7 +45,7 @@ var (
 func Parse(text string) Page {
 	page := Page{Anchors: map[string]bool{}}
 	taken := map[string]int{}
-	var prose strings.Builder // the page with as many lines, but without its blocks
+	var prose strings.Builder // the page with all its lines, but without the text of its blocks
 	var open string
 	var block Block
 	for i, line := range strings.Split(text, "\n") {
@@ -79,7 +79,7 @@ func Parse(text string) Page {
 	return page
 }
 
-// blank replaces what matches by spaces, and keeps the lines.
+// blank replaces each match by spaces and keeps the line breaks.
 func blank(pattern *regexp.Regexp, text string) string {
 	return pattern.ReplaceAllStringFunc(text, func(match string) string {
 		return strings.Map(func(r rune) rune {
@@ -91,8 +91,8 @@ func blank(pattern *regexp.Regexp, text string) string {
 	})
 }
 
-// slug is the anchor that GitHub gives a heading: letters, digits, hyphens and underscores in lower case, a hyphen for
-// each space, and nothing else.
+// slug returns the anchor that GitHub gives a heading: its letters, digits, hyphens and underscores in lower case, with
+// a hyphen for each space.
 func slug(heading string) string {
 	heading = linkText.ReplaceAllString(heading, "$1")
 	return strings.Map(func(r rune) rune {
@@ -106,7 +106,7 @@ func slug(heading string) string {
 	}, heading)
 }
 
-// unique counts the anchors of a page: the second of the same name ends in -1.
+// unique distinguishes the anchors of a page: the second one of the same name ends in -1.
 func unique(taken map[string]int, anchor string) string {
 	n := taken[anchor]
 	taken[anchor]++

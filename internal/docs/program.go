@@ -14,7 +14,7 @@ import (
 
 const module = "github.com/luatx/luatx"
 
-// packages are the import paths of what blocks may name without saying where it is from.
+// packages maps names that blocks may use without an import to import paths.
 var packages = byName(
 	"context", "errors", "fmt", "log", "os", "strings", "strconv", "sync", "syscall", "testing", "time",
 	"encoding/json", "net/http", "net/http/httptest", "database/sql", "os/signal", "log/slog",
@@ -37,13 +37,13 @@ const (
 	Build = "go build"
 )
 
-// Marked says whether a block is to be compiled, and whether it is to be run as well.
+// Marked reports whether the tests compile a block, and whether they also run it.
 func (b Block) Marked() (build, run bool) {
 	return b.Info == Run || b.Info == Build, b.Info == Run
 }
 
-// Output is what a block says that it prints, one line after the other without the space around them; false where it
-// says nothing.
+// Output returns the output that a block documents, with the space around each line removed. It returns false if the
+// block documents none.
 func (b Block) Output() (string, bool) {
 	_, comment, ok := strings.Cut(b.Text, "// Output:")
 	if !ok {
@@ -56,9 +56,10 @@ func (b Block) Output() (string, bool) {
 	return strings.TrimSpace(strings.Join(lines, "\n")), true
 }
 
-// Program makes a file of Go of a block, but for its package clause. A whole program's main becomes Main; anything else
-// the function name(t, ctx, client, transactor), which calls prepare and then runs the block. page names the page in
-// the compiler's messages; shared are the names that other files of the package declare for it.
+// Program returns the Go source of a block without the package clause. If the block is a whole program, its main
+// becomes Main. Any other block becomes the body of the function name(t, ctx, client, transactor), which calls prepare
+// first. Errors of the compiler refer to page. shared holds the names that the package's other files declare for the
+// page.
 func Program(name, prepare, page string, block Block, shared map[string]bool) (string, error) {
 	text := strings.ReplaceAll(strings.ReplaceAll(block.Text, "error { … }", "error { return nil }"), "{ … }", "{}")
 	if block.whole() {
@@ -80,7 +81,7 @@ func Program(name, prepare, page string, block Block, shared map[string]bool) (s
 	return imports + code, nil
 }
 
-// Common is what all blocks of a package are given.
+// Common is the code that every package of blocks contains.
 const Common = `
 import ("context"; "testing"; "github.com/redis/go-redis/v9"; "github.com/luatx/luatx")
 
@@ -102,7 +103,8 @@ func must_(err error) {
 }
 `
 
-// Names are those that a file declares for its package, and those that it needs of other files and packages.
+// Names returns the names that a file declares for its package, and the names that it needs from other files and
+// packages.
 func Names(source string) (declares, needs map[string]bool, err error) {
 	file, err := parser.ParseFile(token.NewFileSet(), "", source, 0)
 	if err != nil {
@@ -118,13 +120,14 @@ func Names(source string) (declares, needs map[string]bool, err error) {
 	return declares, needs, nil
 }
 
-// whole says whether a block is a program of its own.
+// whole reports whether a block is a whole program.
 func (b Block) whole() bool { return strings.HasPrefix(b.Text, "package main\n") }
 
-// top begins what stands outside of functions.
+// top matches the first line of a declaration.
 var top = regexp.MustCompile(`^(func (\([^)]*\) )?\w+[\[(]|type \w+|type \(|const |import )`)
 
-// split parts functions and types at the left margin from statements; each keeps its lines, with empty ones in between.
+// split separates declarations at the left margin from statements. Each result keeps the line numbers of its code,
+// because empty lines replace the rest.
 func split(text string) (declared, statements string) {
 	var outside, inside strings.Builder
 	declaring := false
@@ -147,7 +150,8 @@ func split(text string) (declared, statements string) {
 	return outside.String(), inside.String()
 }
 
-// instrument uses every variable that the statements define, and ends the block at an error that nobody looks at.
+// instrument uses every variable that the statements define, and ends the block at an error that the next statement
+// does not check.
 func instrument(statements string) (string, error) {
 	const before = "package p\nfunc f() {\n"
 	source := before + statements + "\n}\n"
@@ -187,7 +191,7 @@ func instrument(statements string) (string, error) {
 	return strings.TrimSuffix(strings.TrimPrefix(source, before), "\n}\n"), nil
 }
 
-// used is a statement that uses the variables.
+// used returns a statement that uses the variables.
 func used(variables ...ast.Expr) string {
 	var names []string
 	for _, v := range variables {
@@ -208,7 +212,7 @@ func assigns(statement *ast.AssignStmt, name string) bool {
 	})
 }
 
-// looksAt says whether an if, a switch or a call names the variable.
+// looksAt reports whether a statement other than an assignment names the variable.
 func looksAt(statement ast.Stmt, name string) bool {
 	if _, ok := statement.(*ast.AssignStmt); ok {
 		return false
@@ -222,7 +226,7 @@ func looksAt(statement ast.Stmt, name string) bool {
 	return found
 }
 
-// imported is the import declaration of all packages that the code names.
+// imported returns the import declarations for all packages that the code names.
 func imported(code string, shared map[string]bool) (string, error) {
 	file, err := parser.ParseFile(token.NewFileSet(), "", "package p\n"+code, 0)
 	if err != nil {
@@ -244,7 +248,7 @@ func imported(code string, shared map[string]bool) (string, error) {
 		return true
 	})
 	var b strings.Builder
-	for _, from := range slices.Sorted(maps.Keys(needed)) { // in one order, so that the go command knows it again
+	for _, from := range slices.Sorted(maps.Keys(needed)) { // sorted, so that the go command can reuse its cached build
 		fmt.Fprintf(&b, "import %q\n", from)
 	}
 	return b.String(), nil

@@ -6,14 +6,14 @@ import (
 	"strings"
 )
 
-// The codes of commands in a plan and of heads and bodies of events: see _undo.lua, _events.lua and commit.lua.
+// The codes of a plan's commands and of the heads and bodies of events. See _undo.lua, _events.lua and commit.lua.
 const (
 	HashFields     = 'h' // HSET and its like: every second argument is a field
 	ChangedString  = 'i' // a string that is changed, such as by INCR
 	ReplacedString = 'k' // a string that is replaced, such as by SET
 	NoUndo         = '-' // a command that changes nothing
 	Appended       = 'x' // XADD with the id *
-	KeysAt         = 'm' // keys at given positions, kept whole
+	KeysAt         = 'm' // the keys at given positions, which the undo copies whole
 	Procedure      = 'p' // a procedure of the configuration
 
 	Ordered   = 'k' // an event with an ordering key
@@ -45,12 +45,12 @@ var (
 		"parked:by", "routes", "headers", "lanes",
 	}
 	pauseKeys = []string{"void", "inbox:a", "pauses"}
-	audited   = "audit" // the last key of what an operator does
+	audited   = "audit" // the last key of each script that an operator runs
 )
 
-// keys are the keys of each script, in the order in which it declares them. Further keys, which a script uses by their
-// names alone, may follow. The first key of a shard's script is void, which never exists: while a slot migrates, a missing
-// key makes the cluster return TRYAGAIN before the script runs.
+// keys lists the keys of each script in the order in which the script declares them. Keys that a script uses only by name may follow. The
+// first key of a shard's script is void, which never exists. While a slot migrates, this missing key makes the cluster return TRYAGAIN
+// before the script runs.
 var keys = map[string][]string{
 	"commit": commitKeys, "enqueue": commitKeys, "resolve": {"void", "inbox:a", "inbox:b", "broken", "positions"}, "probe": {"void", "inbox:a"},
 
@@ -85,7 +85,7 @@ func with(keys []string, more ...string) []string { return append(slices.Clip(ke
 // Keys returns the names of a script's keys in the order in which it declares them.
 func Keys(script string) []string { return keys[script] }
 
-// slot is what a script calls a key: INBOX_A is the key inbox:a.
+// slot returns the name of a key in a script: INBOX_A for the key inbox:a.
 func slot(key string) string { return strings.ToUpper(strings.ReplaceAll(key, ":", "_")) }
 
 func keyAt(i int) string { return "KEYS[" + strconv.Itoa(i+1) + "]" }

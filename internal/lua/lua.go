@@ -1,13 +1,13 @@
-// Package lua holds the scripts of luatx: one file, one atomic step. Files whose name begins with _ are fragments that
-// scripts share.
+// Package lua holds the scripts of luatx. Each file is one atomic step. Files whose name begins with _ are fragments
+// that scripts share.
 //
-// Directives at the head of a file say how it is composed:
+// Directives at the head of a file state how it is composed:
 //
 //	--#needs _time undos()                the fragments, and the functions of lazy ones, that the file uses
 //	--#defines enqueue keep_events        the names of a fragment that other files may use
-//	--#lazy undos(unread excuse) _undo    a function that returns names of fragments, which its first call makes
+//	--#lazy undos(unread excuse) _undo    a function that returns a table of these names; its first call runs the fragments
 //
-// A name with a sigil, as @ENTRIES, stands for a key, a code or a constant of the Transactor: see layout.go.
+// A name with a sigil, such as @ENTRIES, stands for a key, a code or a constant of the Transactor. See layout.go.
 package lua
 
 import (
@@ -22,7 +22,7 @@ var files embed.FS
 
 var sigil = regexp.MustCompile(`@[A-Z][A-Z0-9_]*`)
 
-// Script returns the text of a script behind the fragments that it needs.
+// Script returns the text of a script, preceded by the fragments that it needs.
 func Script(name string, constants map[string]string) string {
 	c := composer{}
 	c.script(name)
@@ -35,8 +35,8 @@ func Fragment(name string) string {
 	return body
 }
 
-// Substitute replaces every @NAME in a text by the constant of that name, by a code, or by one of the script's keys. A name
-// that nobody declares stays, and Redis rejects the script.
+// Substitute replaces every @NAME in a text by the constant of that name, by a code, or by one of the script's keys. It leaves an
+// undeclared name unchanged, and Redis then rejects the script.
 func Substitute(text string, keys []string, constants map[string]string) string {
 	return sigil.ReplaceAllStringFunc(text, func(word string) string {
 		word = word[1:]
@@ -53,7 +53,7 @@ func Substitute(text string, keys []string, constants map[string]string) string 
 	})
 }
 
-// composer puts the files of a script together.
+// composer assembles the text of a script from its files.
 type composer struct {
 	text strings.Builder
 	done []string
@@ -63,7 +63,8 @@ func (c *composer) script(name string) {
 	head, body := read(name)
 	lazies := head.all("lazy")
 	if len(lazies) > 0 {
-		// A script makes its functions at each run, which costs. Functions that few transactions need are made on demand.
+		// A script creates its functions on each run, which takes time. Functions that few transactions need are
+		// created on demand.
 		names := make([]string, len(lazies))
 		for i, lazy := range lazies {
 			names[i], _, _ = strings.Cut(lazy, "(")
@@ -77,7 +78,7 @@ func (c *composer) script(name string) {
 	c.text.WriteString(body)
 }
 
-// needs writes the fragments that a file needs, each once, behind those that they need themselves.
+// needs writes the fragments that a file needs, each once, and before it those that the fragment needs.
 func (c *composer) needs(head directives) {
 	for _, need := range head.words("needs") {
 		if strings.HasSuffix(need, "()") || slices.Contains(c.done, need) {
@@ -90,7 +91,7 @@ func (c *composer) needs(head directives) {
 	}
 }
 
-// lazy writes a function that returns a table of what fragments define.
+// lazy writes a function that returns a table of the names that fragments define.
 func (c *composer) lazy(directive string) {
 	name, rest, _ := strings.Cut(directive, "(")
 	defined, fragments, _ := strings.Cut(rest, ")")
@@ -106,7 +107,7 @@ func (c *composer) lazy(directive string) {
 	c.text.WriteString("}\nreturn made." + name + "\nend\n")
 }
 
-// directives are the lines of a file that begin with --#, without that.
+// directives are the lines of a file that begin with --#, without this prefix.
 type directives []string
 
 func (d directives) all(kind string) (values []string) {
@@ -122,7 +123,7 @@ func (d directives) words(kind string) []string {
 	return strings.Fields(strings.Join(d.all(kind), " "))
 }
 
-// read splits a file into its directives and everything else.
+// read splits a file into its directives and the rest.
 func read(name string) (head directives, body string) {
 	source, err := files.ReadFile(name + ".lua")
 	if err != nil {

@@ -14,7 +14,7 @@ import (
 	"github.com/luatx/luatx/internal/test/assert"
 )
 
-// given are the names that every script has from Redis and from Lua.
+// given are the names that Redis and Lua define for every script.
 var given = strings.Fields(`KEYS ARGV redis cjson cmsgpack struct string table math
 	error ipairs pairs pcall tonumber tostring type unpack`)
 
@@ -32,7 +32,7 @@ type file struct {
 	lazies         map[string]lazy
 }
 
-// lazy is a function that makes what fragments define.
+// lazy is a function that defines fragments on demand.
 type lazy struct{ defines, fragments []string }
 
 func readFiles(t *testing.T) map[string]file {
@@ -70,7 +70,7 @@ func readFiles(t *testing.T) map[string]file {
 	return all
 }
 
-// closure returns the fragments that a file needs, and those that they need.
+// closure returns the fragments that a file needs, directly or through other fragments.
 func closure(all map[string]file, name string, seen map[string]bool) map[string]bool {
 	for _, need := range all[name].needs {
 		if !strings.HasSuffix(need, "()") && !seen[need] {

@@ -10,8 +10,8 @@ import (
 	"github.com/luatx/luatx/internal/test/assert"
 )
 
-// names are the names of a file: those that its outermost level defines, and those that it uses and does not define. A
-// name with a sigil begins with an underscore.
+// names are the names that a file defines at its outermost level, and those that it uses without defining them. A name
+// with a sigil begins with an underscore.
 type names struct {
 	defined, free map[string]bool
 	scopes        []map[string]bool

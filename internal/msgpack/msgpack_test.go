@@ -15,7 +15,8 @@ import (
 	"github.com/luatx/luatx/internal/test/assert"
 )
 
-// TestEncodingMatchesTheSpecification checks bytes that other programs read. The first forms are examples of the specification.
+// TestEncodingMatchesTheSpecification checks bytes that other programs read. The first ones are examples of the
+// specification.
 func TestEncodingMatchesTheSpecification(t *testing.T) {
 	t.Parallel()
 	at := time.Date(2026, 5, 1, 12, 0, 0, 7, time.UTC)
@@ -40,7 +41,7 @@ func TestEncodingMatchesTheSpecification(t *testing.T) {
 			t.Errorf("%x: %#v, want %#v (%v)", want, m, value, err)
 		}
 	}
-	for text, want := range map[string]time.Time{ // the short forms of a time, which others write
+	for text, want := range map[string]time.Time{ // short forms of a time, which other programs write
 		"d6ff69f495c0": at.Truncate(time.Second), "d7ff0000001c69f495c0": at,
 	} {
 		b, err := hex.DecodeString("81a16b" + text)
@@ -101,7 +102,7 @@ func TestReadMapRejectsInvalidInput(t *testing.T) {
 	}
 }
 
-// FuzzReadMapAcceptsAnyBytes also tests that decoded data is encoded and decoded to the same.
+// FuzzReadMapAcceptsAnyBytes also checks that decoded data stays the same when it is encoded and decoded again.
 func FuzzReadMapAcceptsAnyBytes(f *testing.F) {
 	for _, m := range []map[string]any{{}, {"a": "b", "t": time.Unix(1, 2)}, {"n": -70000, "f": 1.5, "b": []byte("x"), "y": true}} {
 		b, err := msgpack.AppendMap(nil, m)

@@ -10,15 +10,15 @@ import (
 
 var errShort = errors.New("msgpack: unexpected end")
 
-// ReadMap reads a map that is all there is. Integers are int64 where they fit, else uint64; times are UTC; values that
-// are nil are left out. Lists, maps in maps, other extensions and a name that comes twice are errors.
+// ReadMap reads a map that must fill b. Integers become int64 if they fit, and otherwise uint64. Times are in UTC.
+// Nil values are omitted. Lists, nested maps, other extensions and duplicate names are errors.
 func ReadMap(b []byte) (map[string]any, error) {
 	r := reader{b}
 	n, err := r.mapLength()
 	if err != nil {
 		return nil, err
 	}
-	if n > len(r.left)/2 { // a name and a value have a byte at least
+	if n > len(r.left)/2 { // a name and a value take at least one byte each
 		return nil, errShort
 	}
 	m := make(map[string]any, n)
@@ -128,7 +128,7 @@ func (r *reader) number(code byte) (any, error) {
 		size := 1 << (code - codeInt8)
 		v, err := r.uint(size)
 		shift := 64 - 8*size
-		return int64(v<<shift) >> shift, err // the sign
+		return int64(v<<shift) >> shift, err // extends the sign
 	}
 	return nil, fmt.Errorf("msgpack: code %#x is not supported", code)
 }

@@ -1,5 +1,5 @@
-// Package msgpack writes and reads flat maps in MessagePack: names with texts, numbers, booleans, times and bytes,
-// which is what the attributes of a message are.
+// Package msgpack writes and reads flat maps in MessagePack, such as the attributes of a message: names with texts,
+// numbers, booleans, times and bytes.
 package msgpack
 
 import (
@@ -13,7 +13,8 @@ import (
 	"time"
 )
 
-// The first bytes of what is written here; the fix forms carry their length or value in the same byte.
+// The first bytes of the formats that this package writes. The fix formats contain their length or value in the same
+// byte.
 const (
 	fixMap    = 0x80
 	fixStr    = 0xa0
@@ -34,8 +35,8 @@ const (
 	timestamp = -1 // the extension type of a time
 )
 
-// AppendMap appends a map, in the order of its names: the same map always gives the same bytes. Values that are nil are
-// left out; a json.RawMessage, a json.Number and a fmt.Stringer become text; any other kind is an error.
+// AppendMap appends a map in the order of its names, so that the same map always gives the same bytes. It omits nil
+// values. It writes a json.RawMessage, a json.Number and a fmt.Stringer as text. Any other type is an error.
 func AppendMap(b []byte, m map[string]any) ([]byte, error) {
 	names := slices.Sorted(maps.Keys(m))
 	names = slices.DeleteFunc(names, func(name string) bool { return m[name] == nil })
@@ -94,7 +95,8 @@ func appendText(b []byte, s string) []byte {
 	return append(appendLength(b, codeStr8, len(s)), s...)
 }
 
-// appendLength appends a length of one, two or four bytes behind the code for it; the codes follow one another.
+// appendLength appends a length of one, two or four bytes after its code. code8 is the code of a one-byte length. The
+// codes of the other two lengths follow it.
 func appendLength(b []byte, code8 byte, n int) []byte {
 	switch {
 	case n <= math.MaxUint8:
@@ -135,7 +137,7 @@ func appendUint(b []byte, v uint64) []byte {
 	return binary.BigEndian.AppendUint64(append(b, codeUint8+3), v)
 }
 
-// appendTime appends the long form, which has room for every time and its nanoseconds. The zone is not kept.
+// appendTime appends the long format, which can hold every time with its nanoseconds. It does not keep the zone.
 func appendTime(b []byte, t time.Time) []byte {
 	minus := int8(timestamp)
 	b = append(b, codeExt8, 12, byte(minus))

@@ -49,7 +49,7 @@ func (g *goFinder) visit(n ast.Node) bool {
 		return n.Tok != token.IMPORT
 	case *ast.FuncDecl:
 		if n.Name.Name == "String" || n.Name.Name == "Error" || n.Name.Name == "LogValue" {
-			return false // wording
+			return false // only the wording of a message
 		}
 		if n.Body != nil && n.Type.Results == nil && len(n.Body.List) > 0 {
 			g.insert("return early", n.Body.Lbrace+1, " if true { return };")
@@ -116,7 +116,7 @@ func (g *goFinder) drop(op string, n ast.Node, call *ast.CallExpr) {
 	g.replace(op, n, strings.Repeat("_, ", len(uses)-1)+"_ = "+strings.Join(uses, ", "))
 }
 
-// returned makes a return statement lose its error.
+// returned makes a return statement drop its error.
 func (g *goFinder) returned(n *ast.ReturnStmt) {
 	if len(n.Results) == 0 {
 		return
@@ -128,7 +128,7 @@ func (g *goFinder) returned(n *ast.ReturnStmt) {
 		g.replace("drop an error", last, "nil")
 	case strings.HasPrefix(text, "fmt.Errorf("), strings.HasPrefix(text, "errors.New("):
 		g.insert("drop an error", last.Pos(), "nil; _ = ")
-		// `return x, nil; _ = fmt.Errorf(…)` keeps the import and the operands used.
+		// `return x, nil; _ = fmt.Errorf(…)` still uses the import and the operands.
 	}
 }
 
@@ -136,14 +136,14 @@ func (g *goFinder) call(n *ast.CallExpr) bool {
 	switch name := callee(n); {
 	case name == "context.WithoutCancel" && len(n.Args) == 1:
 		g.replace("drop WithoutCancel", n, g.source(n.Args[0]))
-	case name == "min" || name == "max": // in whatever order
+	case name == "min" || name == "max": // the order of the arguments does not matter
 		if len(n.Args) == 2 {
 			g.replace("drop a bound", n, g.source(n.Args[0]))
 			g.replace("drop a bound", n, g.source(n.Args[1]))
 		}
 		return true
 	case name == "make":
-		return false // capacities
+		return false // only a capacity
 	}
 	if wording(n) {
 		return false

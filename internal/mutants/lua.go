@@ -33,7 +33,7 @@ type luaToken struct {
 	kind       byte // n number, s string, w word, p punctuation
 }
 
-// scanLua splits Lua 5.1 into tokens and leaves comments out. A name may begin with a sigil: see package lua.
+// scanLua splits Lua 5.1 into tokens and omits comments. A name may begin with a sigil; see package lua.
 func scanLua(text string) ([]luaToken, error) {
 	var tokens []luaToken
 	for i := 0; i < len(text); {
@@ -129,7 +129,7 @@ func (l *luaFinder) at(i int) {
 	}
 }
 
-// endsOperand reports whether a token ends an operand, so that a minus behind it subtracts.
+// endsOperand reports whether a token ends an operand, so that a minus after it means subtraction.
 func (l *luaFinder) endsOperand(i int) bool {
 	if i < 0 {
 		return false
@@ -202,7 +202,7 @@ func (l *luaFinder) call(i int) {
 	}
 }
 
-// anyOrder reports whether the order of a call's arguments means nothing.
+// anyOrder reports whether the order of a call's arguments does not matter.
 func anyOrder(name, first string) bool {
 	return name == "math.max" || name == "math.min" || first == "'EXISTS'" || first == "'UNLINK'"
 }
@@ -222,7 +222,7 @@ func (l *luaFinder) callee(i int) int {
 	return first
 }
 
-// endsExpression reports whether the token before first makes what follows part of an expression.
+// endsExpression reports whether the token before first makes the following tokens part of an expression.
 func (l *luaFinder) endsExpression(first int) bool {
 	if first == 0 {
 		return false

@@ -12,12 +12,12 @@ import (
 
 // A mutant is one edit of one file.
 type mutant struct {
-	file       string // from the module's root, with slashes
+	file       string // path from the module's root, with slashes
 	op         string // what the edit does
 	text       string // the file before the edit
 	start, end int    // the bytes of text that are replaced
 	with       string
-	tests      []rung // the tests that must notice; nil: those of packages
+	tests      []rung // the tests that must notice the edit; nil: those of packages
 }
 
 func (m mutant) edited() string { return m.text[:m.start] + m.with + m.text[m.end:] }
@@ -50,8 +50,8 @@ func (m mutant) diff() string { return fmt.Sprintf("%s (line %d, %s)", m.key(), 
 // A room is a directory whose code is mutated.
 type room struct {
 	dir   string
-	files []string // beginnings of the names of files; nil: all
-	tests []string // packages whose tests should notice, the nearest first
+	files []string // prefixes of file names; nil: all files
+	tests []string // packages whose tests should notice an edit, the nearest first
 }
 
 func (r room) begins() []string {
@@ -61,7 +61,7 @@ func (r room) begins() []string {
 	return r.files
 }
 
-// goRooms are the packages that keep promises.
+// goRooms are the packages whose guarantees the tests must protect.
 var goRooms = []room{
 	{".", nil, []string{".", "./test/commit", "./test/undo", "./test/faults", "./test/cluster", "./stack"}},
 	{"internal/eval", nil, []string{"./internal/eval", "./internal/commit", "./test/commit", "./test/faults", "./test/cluster", "./relay"}},
@@ -86,7 +86,7 @@ var goRooms = []room{
 	{"idempotency", nil, []string{"./idempotency"}},
 }
 
-// luaRooms assigns scripts to the packages that run them, by the beginnings of their names. The first match counts.
+// luaRooms assigns scripts to the packages that run them, by prefixes of their names. The first match counts.
 var luaRooms = []struct {
 	names []string
 	tests []string
@@ -115,7 +115,7 @@ func rooms() []string {
 	return names
 }
 
-// generate makes every mutant of the files whose path begins with only; "go" stands for all that is not Lua.
+// generate returns every mutant of the files whose path begins with only. "go" selects all files except Lua.
 func generate(root, only string) ([]mutant, error) {
 	var all []mutant
 	add := func(pattern string, mutate func(file, text string) ([]mutant, error)) error {

@@ -228,7 +228,7 @@ func TestRunnerReportsTheMutantsThatTestsNotice(t *testing.T) {
 	}
 }
 
-// A block whose edit is no longer made would hide nothing, and nobody would notice.
+// If the generator no longer makes the edit of a block, the block has no effect, and nobody would notice without this test.
 func TestEquivalentMutantsExist(t *testing.T) {
 	t.Parallel()
 	known, err := equivalents()

@@ -8,7 +8,8 @@ import (
 	"strings"
 )
 
-// patch copies a test binary and replaces a script that is embedded in it, so that no mutant of a script is compiled.
+// patch copies a test binary and replaces a script that is embedded in it, so that mutants of scripts need no
+// compilation.
 func patch(original, binary, old, edited string) error {
 	image, err := os.ReadFile(original)
 	if err != nil {
@@ -24,7 +25,8 @@ func patch(original, binary, old, edited string) error {
 	return os.WriteFile(binary, bytes.Replace(image, []byte(old), []byte(fitted), 1), 0o700) //nolint:gosec // it is run
 }
 
-// fit brings a script to a length: blanks fill it up, and the text of its first comments makes room.
+// fit gives a script a length: it appends blanks to a shorter script, and shortens the first comments of a longer
+// one.
 func fit(script string, length int) (string, error) {
 	if len(script) <= length {
 		return script + strings.Repeat(" ", length-len(script)), nil

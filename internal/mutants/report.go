@@ -31,7 +31,7 @@ func (s score) String() string {
 	return fmt.Sprintf("%d of %d\t%.0f %%\t(%.0f to %.0f)", s.killed, s.all, 100*s.share(), 100*low, 100*high)
 }
 
-// report prints the score of each file and of all, and the survivors as edits.
+// report prints the score of each file and of all files, and the survivors as edits.
 func report(out io.Writer, results []result, floor float64) error {
 	if len(results) == 0 {
 		return errors.New("no mutant ran")

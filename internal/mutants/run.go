@@ -25,7 +25,7 @@ type outcome string
 const (
 	killed   outcome = "killed"
 	survived outcome = "SURVIVED"
-	invalid  outcome = "does not compile" // says nothing about the tests
+	invalid  outcome = "does not compile" // shows nothing about the tests
 )
 
 type result struct {
@@ -40,30 +40,31 @@ func (r result) String() string {
 	return fmt.Sprintf("%-8s  %5.1fs  %s  %s", r.outcome, r.took.Seconds(), r.mutant, r.by)
 }
 
-// A rung is a run of some tests of a package. A mutant climbs from the quick rungs to the slow ones until one is red.
+// A rung is a run of some tests of a package. A mutant climbs from the quick rungs to the slow ones until a test
+// fails.
 type rung struct {
 	pkg    string
-	only   string // regular expression of test names; empty: all that embedded leaves out
-	server string // path of the redis-server; empty: the one that the tests find by themselves
+	only   string // regular expression of test names; empty: all tests, without the subtests that embedded selects
+	server string // path of the redis-server; empty: the one that the tests find themselves
 }
 
 func (r rung) String() string {
 	return strings.Join(strings.Fields(r.pkg+" "+r.only+" "+r.server), " ")
 }
 
-// embedded leaves out the subtests that start servers.
+// embedded selects the subtests on miniredis, and so leaves out those that start servers.
 const embedded = "/^miniredis$"
 
 type runner struct {
 	root, temp string
 	limit      time.Duration
-	servers    []string // that Lua mutants climb to after the one that the tests find
+	servers    []string // further servers that Lua mutants climb to, after the one that the tests find
 
 	mu        sync.Mutex
-	originals map[string]func() (string, error) // by package: compiles the tests of the tree as it is, once
-	green     map[rung]bool                     // rungs that passed without an edit
-	killers   map[string][]rung                 // by file: the tests that were red lately
-	tried     int                               // mutants of the last sample, with those that do not compile
+	originals map[string]func() (string, error) // by package: compiles the unchanged tests once
+	green     map[rung]bool                     // rungs that pass without an edit
+	killers   map[string][]rung                 // by file: the tests that failed most recently
+	tried     int                               // mutants of the last sample, including those that do not compile
 }
 
 func newRunner(root string, limit time.Duration) (*runner, error) {
@@ -83,7 +84,7 @@ func newRunner(root string, limit time.Duration) (*runner, error) {
 
 func (r *runner) close() { _ = os.RemoveAll(r.temp) }
 
-// A worker tries mutants in a directory of its own, beside other workers of the same runner.
+// A worker tries mutants in its own directory, at the same time as other workers of the same runner.
 type worker struct {
 	*runner
 
@@ -95,12 +96,12 @@ func (r *runner) worker() (worker, error) {
 	return worker{r, dir}, err
 }
 
-// sample runs mutants in their order until size of them compiled, several workers at a time. It returns an error if a test fails
-// without an edit.
+// sample runs mutants in their order, with several workers, until size of them have compiled. It returns an error if a test
+// fails without an edit.
 func (r *runner) sample(ctx context.Context, mutants []mutant, size, workers int, each func(result)) ([]result, error) {
 	var (
 		results []result
-		taken   int // mutants being tried, and those that compiled
+		taken   int // mutants in progress, and those that compiled
 		mu      sync.Mutex
 	)
 	r.tried = 0
@@ -178,7 +179,7 @@ func (w worker) try(ctx context.Context, m mutant) (result outcome, by string, e
 			return "", "", err
 		}
 		if red {
-			if by != step { // one test is to blame, not the whole program
+			if by != step { // one test failed, rather than the whole program
 				w.remember(m.file, by)
 			}
 			return killed, by.String(), nil
@@ -187,9 +188,9 @@ func (w worker) try(ctx context.Context, m mutant) (result outcome, by string, e
 	return survived, "", nil
 }
 
-// judge reports whether a rung is red, and the narrowest rung that is.
+// judge reports whether a rung fails, and the narrowest rung that fails.
 func (w worker) judge(ctx context.Context, step rung, binary string) (red bool, by rung, err error) {
-	for range 3 { // a busy machine may fail a test once, and the tests after it have not run then
+	for range 3 { // on a busy machine, a test may fail once, and the tests after it do not run
 		red, name, err := w.run(ctx, step, binary)
 		if err != nil || !red || name == "" {
 			return red, step, err
@@ -202,7 +203,7 @@ func (w worker) judge(ctx context.Context, step rung, binary string) (red bool, 
 	return false, step, nil
 }
 
-// remember keeps the three tests that mutants of a file turned red last.
+// remember keeps the last three tests that failed for mutants of a file.
 func (r *runner) remember(file string, last rung) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -217,7 +218,7 @@ func (r *runner) known(file string) []rung {
 	return slices.Clone(r.killers[file])
 }
 
-// passes returns an error if a rung is red without an edit.
+// passes returns an error if a rung fails without an edit.
 func (r *runner) passes(ctx context.Context, step rung) error {
 	r.mu.Lock()
 	green := r.green[step]
@@ -229,7 +230,7 @@ func (r *runner) passes(ctx context.Context, step rung) error {
 	if err != nil {
 		return err
 	}
-	for range 2 { // a busy machine may fail a test once
+	for range 2 { // on a busy machine, a test may fail once
 		red, _, err := r.run(ctx, step, binary)
 		if err != nil {
 			return err
@@ -261,7 +262,7 @@ func (r *runner) original(ctx context.Context, pkg string) (string, error) {
 	return compiled()
 }
 
-// build makes the test binary of a package with the edit in it. It reports false if the edit does not compile.
+// build builds the test binary of a package with the edit. It returns false if the edit does not compile.
 func (w worker) build(ctx context.Context, m mutant, pkg string) (binary string, compiled bool, err error) {
 	binary = filepath.Join(w.dir, "edited-"+strings.NewReplacer("/", "_", ".", "_").Replace(pkg))
 	if path.Ext(m.file) == ".lua" {
@@ -292,7 +293,7 @@ func (r *runner) compile(ctx context.Context, binary, pkg string, flags ...strin
 
 var failed = regexp.MustCompile(`(?m)^--- FAIL: (\w+)`)
 
-// run runs a rung until its first test is red.
+// run runs a rung until the first test fails.
 func (r *runner) run(ctx context.Context, step rung, binary string) (red bool, by string, err error) {
 	bounded, cancel := context.WithTimeout(ctx, r.limit+20*time.Second)
 	defer cancel()
@@ -318,7 +319,7 @@ func (r *runner) run(ctx context.Context, step rung, binary string) (red bool, b
 	return err != nil, by, nil
 }
 
-// untilRed keeps what tests print and stops them at the first red one.
+// untilRed keeps the output of tests and stops them at the first failure.
 type untilRed struct {
 	bytes.Buffer
 

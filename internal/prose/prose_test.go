@@ -1,4 +1,4 @@
-// Package prose holds the rules for the prose of the project, and tests them. .ci/prose applies them.
+// Package prose holds the rules for the prose of the project and tests them. .ci/prose applies the rules.
 package prose
 
 import (
@@ -10,7 +10,7 @@ import (
 	"testing"
 )
 
-// sentences are checked as they stand, each by the rule that rejects it; "" is no rule.
+// sentences are checked unchanged. Each is listed with the rule that rejects it, or "" if no rule does.
 var sentences = []struct{ rule, text string }{
 	{"Length", "The relay " + strings.Repeat("word ", 38) + "ends."},
 	{"", "The relay " + strings.Repeat("word ", 37) + "ends."},
@@ -75,7 +75,7 @@ func TestRulesFindBadSentences(t *testing.T) {
 		}
 		rules := map[int]string{}
 		for _, a := range alerts {
-			// A sentence against another rule may also be in the passive voice.
+			// A sentence that breaks another rule may also be in the passive voice.
 			if rule := strings.TrimPrefix(a.Check, "luatx."); rule != "Passive" || rules[a.Line] == "" {
 				rules[a.Line] = rule
 			}

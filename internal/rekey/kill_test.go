@@ -19,7 +19,7 @@ import (
 	"github.com/luatx/luatx/internal/test/redistest"
 )
 
-// around is a hook that runs in the place of every command.
+// around is a hook that runs in place of every command.
 type around func(ctx context.Context, cmd redis.Cmder, next redis.ProcessHook) error
 
 func (f around) DialHook(next redis.DialHook) redis.DialHook { return next }
@@ -32,7 +32,7 @@ func (f around) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Proces
 	return next
 }
 
-// afterEach returns a hook that calls f behind every command.
+// afterEach returns a hook that calls f after every command.
 func afterEach(f func(name string, args []any)) redis.Hook {
 	return around(func(ctx context.Context, cmd redis.Cmder, next redis.ProcessHook) error {
 		err := next(ctx, cmd)
@@ -41,7 +41,8 @@ func afterEach(f func(name string, args []any)) redis.Hook {
 	})
 }
 
-// halt returns a hook that stops the process where it sends, or has sent, a command for the n-th time, and says so.
+// halt returns a hook that prints a line and stops the process at the n-th request of a command. If after is set, it stops the
+// process after the reply, and otherwise before the request.
 func halt(command string, after bool, nth int64) redis.Hook {
 	var left atomic.Int64
 	left.Store(nth)
@@ -50,7 +51,7 @@ func halt(command string, after bool, nth int64) redis.Hook {
 		select {} // until the process is killed
 	}
 	return around(func(ctx context.Context, cmd redis.Cmder, next redis.ProcessHook) error {
-		hit := cmd.Name() == command && left.Add(-1) <= 0 // those that come later stop as well
+		hit := cmd.Name() == command && left.Add(-1) <= 0 // later commands stop as well
 		if hit && !after {
 			stop()
 		}
@@ -128,7 +129,7 @@ func testKilled(t *testing.T, client redis.UniversalClient, addrs []string, comm
 	}
 }
 
-// killChild runs the process until it has stopped at its place, and kills it.
+// killChild starts the process, waits until it has stopped at its place, and kills it.
 func killChild(t *testing.T, env string) {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestChild$", "-test.v")

@@ -15,21 +15,21 @@ import (
 // placeholderID is the placeholder that names the aggregate.
 const placeholderID = "id"
 
-// A Map names the new key of an old one. Different old keys get different new ones.
+// A Map derives new keys from old ones. Different old keys get different new ones.
 type Map struct {
 	old   *regexp.Regexp
-	names []string // of the placeholders, in order
-	parts []string // of the new key: a text, or {placeholder}
+	names []string // the placeholders, in order
+	parts []string // the parts of the new key: texts, or placeholders in braces
 }
 
 var placeholder = regexp.MustCompile(`\{\{|\}\}|\{([a-z][a-z0-9_]*)\}|[{}]`)
 
-// ParseMap reads a template of the old names, as in "account:{id}:{part}": {id} is the aggregate, other placeholders are
-// what else tells keys apart. A placeholder stands for one or more characters, none of which is a brace, a colon or the
-// character that follows the placeholder in the template. {{ and }} stand for braces.
+// ParseMap reads a template of the old names, such as "account:{id}:{part}". {id} is the aggregate. Other placeholders
+// match the texts by which its keys differ. A placeholder matches one or more characters, none of which is a brace, a
+// colon or the character that follows the placeholder in the template. {{ and }} match braces.
 //
-// Parts are the parts of the new name behind the aggregate, each a placeholder or a text; none means the placeholders
-// but {id}, in their order. Every placeholder must be used.
+// Parts are the parts of the new name after the aggregate. Each is a placeholder or a text. By default, they are all
+// placeholders except {id}, in their order. Parts must contain every placeholder except {id}.
 func ParseMap(template string, parts ...string) (Map, error) {
 	m := Map{parts: parts}
 	var pattern strings.Builder
@@ -69,7 +69,7 @@ func ParseMap(template string, parts ...string) (Map, error) {
 	return m, m.settleParts()
 }
 
-// settleParts fills in the default, and refuses parts by which two old keys could get one name.
+// settleParts sets the default parts. It rejects parts by which two old keys could get the same name.
 func (m *Map) settleParts() error {
 	if len(m.parts) == 0 {
 		for _, name := range m.names {
@@ -103,10 +103,10 @@ func inBraces(part string) (string, bool) {
 	return strings.CutSuffix(name, "}")
 }
 
-// errUnfit says that a key is none that the map speaks of.
+// errUnfit is the error for a key that does not match the template.
 var errUnfit = errors.New("does not match the map")
 
-// rename names the new key of an old one.
+// rename returns the new name of an old key.
 func (m Map) rename(keyspace luatx.Keyspace, key string) (string, error) {
 	found := m.old.FindStringSubmatch(key)
 	if found == nil {
@@ -126,7 +126,7 @@ func (m Map) rename(keyspace luatx.Keyspace, key string) (string, error) {
 	return keyspace.Key(values[placeholderID], parts...)
 }
 
-// isNamed says whether a key is one of the keyspace's already: taken apart and built again it is the same.
+// isNamed reports whether a key already belongs to the keyspace: the keyspace builds the same key from its parts.
 func isNamed(keyspace luatx.Keyspace, key string) bool {
 	lead, _, _ := strings.Cut(keyspace.TagKey("x"), "{x}")
 	rest, ok := strings.CutPrefix(key, lead+"{")

@@ -15,7 +15,7 @@ func TestRenameFollowsTheMap(t *testing.T) {
 	for _, c := range []struct {
 		template, parts string
 		keyspace        luatx.Keyspace
-		old, want       string // empty: it does not fit
+		old, want       string // empty: the key does not match
 	}{
 		{"account:{id}:{part}", "", own, "account:17:balance", "{17}:balance"},
 		{"account:{id}:{part}", "", shop, "account:17:balance", "shop:{17}:balance"},

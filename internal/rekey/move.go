@@ -13,23 +13,24 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// errChanged says that somebody writes to a key that is moved.
+// errChanged means that another client writes to a key during its move.
 var errChanged = errors.New("the key changed during the move; stop its writers")
 
 const (
-	// moveTries is for the servers: two dumps of a hash that is being rehashed may differ.
+	// moveTries is the maximum number of attempts to move a key. Two dumps of a hash may differ while the server
+	// rehashes it.
 	moveTries = 3
-	// expirySlack is how far the expiry times of a key and its copy may lie apart.
+	// expirySlack is the maximum difference between the expiry times of a key and its copy.
 	expirySlack = 5 * time.Second
 )
 
-// snapshot is a key as it was at one moment.
+// snapshot is the state of a key at one moment.
 type snapshot struct {
 	dump string
-	left time.Duration // until it expires; negative: never
+	left time.Duration // time until it expires; negative: never
 }
 
-// dumpOf reads a key; false where there is none.
+// dumpOf returns the state of a key, and false if the key does not exist.
 func (r *runner) dumpOf(ctx context.Context, key string) (snapshot, bool, error) {
 	pipe := r.client.TxPipeline()
 	dump, left := pipe.Dump(ctx, key), pipe.PTTL(ctx, key)
@@ -45,9 +46,10 @@ func (r *runner) dumpOf(ctx context.Context, key string) (snapshot, bool, error)
 	return snapshot{dump.Val(), left.Val()}, true, nil
 }
 
-// move is for keys that go to another slot of a cluster: copied, compared, then deleted where they have not changed.
+// move moves a key to another slot of a cluster. It copies the key, compares the copy, and deletes the old key if it
+// has not changed.
 func (r *runner) move(ctx context.Context, key, name string) (Outcome, error) {
-	outcome, mine := Completed, "" // the copy that was made here
+	outcome, mine := Completed, "" // the dump of the copy that this call made
 	for range moveTries {
 		was, there, err := r.dumpOf(ctx, key)
 		if err != nil || !there {
@@ -86,13 +88,14 @@ func (r *runner) move(ctx context.Context, key, name string) (Outcome, error) {
 	return Failed, errChanged
 }
 
-// dropIf deletes a key that is still what it was; 1: it did, 0: there is none, -1: it is not.
+// dropIf deletes a key if its dump is unchanged. It returns 1 if it deleted the key, 0 if the key does not exist, and
+// -1 if the key has changed.
 func (r *runner) dropIf(ctx context.Context, key, dump string) (int, error) {
 	sum := sha1.Sum([]byte(dump)) //nolint:gosec // see the import
 	return r.drop.Run(ctx, r.client, []string{key}, hex.EncodeToString(sum[:])).Int()
 }
 
-// copy writes the key under its new name; false where there is a key of that name.
+// copy writes the key under its new name. It returns false if a key with that name exists.
 func (r *runner) copy(ctx context.Context, name string, was snapshot) (bool, error) {
 	left := was.left
 	if left < 0 {
@@ -107,7 +110,7 @@ func (r *runner) copy(ctx context.Context, name string, was snapshot) (bool, err
 	return err == nil, err
 }
 
-// same says whether two keys hold the same and expire together.
+// same reports whether two keys have the same content and about the same expiry time.
 func (r *runner) same(ctx context.Context, a string, x snapshot, b string, y snapshot) (bool, error) {
 	if (x.left < 0) != (y.left < 0) || (x.left-y.left).Abs() > expirySlack {
 		return false, nil
@@ -118,7 +121,7 @@ func (r *runner) same(ctx context.Context, a string, x snapshot, b string, y sna
 	return r.sameMembers(ctx, a, b)
 }
 
-// sameMembers is for types that a dump lists in an order of its server's own.
+// sameMembers compares two keys of types whose dumps list the members in an order that depends on the server.
 func (r *runner) sameMembers(ctx context.Context, a, b string) (bool, error) {
 	kind, err := r.client.Type(ctx, a).Result()
 	if err != nil {
@@ -143,10 +146,10 @@ func (r *runner) sameMembers(ctx context.Context, a, b string) (bool, error) {
 	case "list":
 		return sameBy(a, b, func(key string) ([]string, error) { return client.LRange(ctx, key, 0, -1).Result() }, slices.Equal)
 	}
-	return false, nil // texts and streams have one dump
+	return false, nil // the dump of a string or a stream has only one form
 }
 
-// sameBy reports whether two keys read the same.
+// sameBy reports whether read returns equal results for two keys.
 func sameBy[T any](a, b string, read func(key string) (T, error), equal func(x, y T) bool) (bool, error) {
 	x, err := read(a)
 	if err != nil {

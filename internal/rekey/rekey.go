@@ -1,6 +1,7 @@
-// Package rekey gives keys the names of a Keyspace, which move most of them to other slots of a cluster. It can be
-// killed at any point and run again: a key has its old name, or its new one, or is a copy under the new one whose old one
-// is still there, and goes on from there. It never overwrites, and never deletes what is not there twice.
+// Package rekey renames keys to those of a Keyspace, which moves most of them to other slots of a cluster. It can be
+// killed at any point and run again. A key then has its old name, or its new name, or both: a copy under the new name
+// with the old key still in place. The next run continues from there. Rekey never overwrites a key, and deletes an old
+// key only if its copy exists.
 package rekey
 
 import (
@@ -16,49 +17,49 @@ import (
 	"github.com/luatx/luatx/internal/slot"
 )
 
-// Config says which keys get which names.
+// Config selects keys and their new names.
 type Config struct {
-	// Pattern selects keys, as SCAN's MATCH does. Required.
+	// Pattern selects keys, like the MATCH of SCAN. Required.
 	Pattern string
-	// Map names the new key of each. Required.
+	// Map derives the new name of each key. Required.
 	Map Map
 	// Keyspace builds the new names.
 	Keyspace luatx.Keyspace
-	// Apply renames; without it nothing is written.
+	// Apply renames the keys. Without it, Run writes nothing.
 	Apply bool
 }
 
-// Outcome is what became of a key, or in a dry run what would.
+// Outcome is the result for a key, or the expected result in a dry run.
 type Outcome int
 
 // The outcomes.
 const (
-	// Renamed: it has its new name now.
+	// Renamed: the key has its new name.
 	Renamed Outcome = iota
-	// Completed: it had been copied by a run that did not come to its end; now the old one is gone.
+	// Completed: an interrupted run had copied the key, and this run deleted the old key.
 	Completed
-	// Named: its name is one of the keyspace's already.
+	// Named: the key already has a name of the keyspace.
 	Named
-	// Unfit: the map has no new name for it.
+	// Unfit: the map has no new name for the key.
 	Unfit
-	// Taken: there is another key of the new name. Both stay.
+	// Taken: another key has the new name. Both keys stay.
 	Taken
-	// Gone: it expired, was deleted or was renamed by somebody else meanwhile.
+	// Gone: the key expired, or another client deleted or renamed it during the run.
 	Gone
-	// Failed: the server refused, or the key changed while it was moved. It has its old name.
+	// Failed: the server returned an error, or the key changed during its move. The key has its old name.
 	Failed
 
-	// Outcomes is how many there are.
+	// Outcomes is the number of outcomes.
 	Outcomes
 )
 
-// Step is what was done about a key.
+// Step is the result for one key.
 type Step struct {
-	Old, New string // New is empty where there is none
+	Old, New string // New is empty if there is no new name
 	Outcome  Outcome
-	// Moved says that the new name is in another slot.
+	// Moved reports whether the new name is in another slot.
 	Moved bool
-	// Err says why, for Unfit and Failed.
+	// Err is the reason for Unfit and Failed.
 	Err error
 }
 
@@ -67,8 +68,9 @@ const (
 	scanCount = 1000
 )
 
-// Run looks at every key that matches and calls each for it, one call at a time. The error names the key that could not
-// be asked about; keys that the server refused are steps, and the run goes on.
+// Run processes every key that matches, and calls each with the result for the key, one call at a time. If the server
+// returns an error for a key, its Step has the error and the run continues. On any other failure, such as a lost
+// connection, Run stops and returns an error that names the key.
 func Run(ctx context.Context, client redis.UniversalClient, cfg Config, each func(Step)) error {
 	if cfg.Pattern == "" || cfg.Map.old == nil {
 		return errors.New("rekey: Config.Pattern or Map is empty; set both")
@@ -113,7 +115,7 @@ type runner struct {
 	drop    *redis.Script
 }
 
-// scan sends every key that matches, of every master.
+// scan sends every key of every master that matches.
 func (r *runner) scan(ctx context.Context, keys chan<- string) error {
 	node := func(ctx context.Context, node redis.Cmdable) error {
 		for cursor := uint64(0); ; {
@@ -140,7 +142,7 @@ func (r *runner) scan(ctx context.Context, keys chan<- string) error {
 	return node(ctx, r.client)
 }
 
-// step does what there is to do about a key. A refusal of the server is part of the step; the error is any other.
+// step processes a key. The Step holds an error that the server returned. Any other error is returned.
 func (r *runner) step(ctx context.Context, key string) (Step, error) {
 	s := Step{Old: key}
 	if isNamed(r.cfg.Keyspace, key) {
@@ -169,13 +171,13 @@ func (r *runner) step(ctx context.Context, key string) (Step, error) {
 	return s, err
 }
 
-// isRefusal says that a server has answered.
+// isRefusal reports whether an error is a server's reply.
 func isRefusal(err error) bool {
 	var answer redis.Error
 	return errors.As(err, &answer) && !errors.Is(err, redis.Nil)
 }
 
-// look is the dry run.
+// look returns the expected outcome for a dry run.
 func (r *runner) look(ctx context.Context, s Step) (Outcome, error) {
 	there, err := r.client.Exists(ctx, s.New).Result()
 	switch {
@@ -199,7 +201,7 @@ func (r *runner) look(ctx context.Context, s Step) (Outcome, error) {
 	return Taken, nil
 }
 
-// rename is for keys of one server: there is no moment between.
+// rename renames a key on one server, in one atomic step.
 func (r *runner) rename(ctx context.Context, key, name string) (Outcome, error) {
 	done, err := r.client.RenameNX(ctx, key, name).Result()
 	switch {

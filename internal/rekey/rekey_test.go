@@ -20,7 +20,7 @@ import (
 
 func TestMain(m *testing.M) { redistest.Main(m) }
 
-// data is keys of every type under old names, and what they are to be called.
+// data are keys of every type under old names, with their new names.
 type data struct {
 	client redis.UniversalClient
 	lead   string
@@ -28,7 +28,7 @@ type data struct {
 	names  map[string]string // new names by old ones
 }
 
-// fill writes n accounts of every type of key, some with an expiry time.
+// fill writes n accounts with keys of every type, some with an expiry time.
 func fill(t testing.TB, client redis.UniversalClient, n int) data {
 	t.Helper()
 	ctx, lead := t.Context(), redistest.Tag(t)
@@ -74,7 +74,7 @@ func (d data) dump(t testing.TB) redistest.State {
 	return state
 }
 
-// renamed is what the state must become.
+// renamed returns the state that the run must produce from a state.
 func (d data) renamed(t testing.TB, state redistest.State) redistest.State {
 	t.Helper()
 	want := redistest.State{Keys: map[string]redistest.Entry{}}
@@ -87,7 +87,7 @@ func (d data) renamed(t testing.TB, state redistest.State) redistest.State {
 	return want
 }
 
-// run returns how many keys had each outcome, and the steps that matter.
+// run returns the number of keys with each outcome, and the steps that matter.
 func (d data) run(t testing.TB, cfg rekey.Config) (counts [rekey.Outcomes]int, steps map[string]rekey.Step) {
 	t.Helper()
 	steps = map[string]rekey.Step{}
@@ -98,8 +98,8 @@ func (d data) run(t testing.TB, cfg rekey.Config) (counts [rekey.Outcomes]int, s
 	return counts, steps
 }
 
-// wantRenamed holds that everything has its new name and is what it was, but for the milliseconds that a copy takes
-// from an expiry time.
+// wantRenamed checks that every key has its new name and is otherwise unchanged. A copy may lose a few milliseconds of
+// its expiry time.
 func (d data) wantRenamed(t testing.TB, before redistest.State) {
 	t.Helper()
 	want, got := d.renamed(t, before), d.dump(t)
@@ -195,7 +195,7 @@ func TestCopyOfAKilledRunIsCompletedAndDistinguishedFromForeignKeys(t *testing.T
 		redistest.Must(t, client.Del(ctx, d.names[old]).Err())
 		redistest.Must(t, client.RPush(ctx, d.names[old], "somebody else's").Err())
 	}
-	redistest.Must(t, client.Expire(ctx, d.names[others[6]], time.Hour).Err()) // the same but for its expiry
+	redistest.Must(t, client.Expire(ctx, d.names[others[6]], time.Hour).Err()) // the same members with another expiry time
 	for _, apply := range []bool{false, true} {
 		d.cfg.Apply = apply
 		counts, steps := d.run(t, d.cfg)
@@ -207,7 +207,7 @@ func TestCopyOfAKilledRunIsCompletedAndDistinguishedFromForeignKeys(t *testing.T
 				t.Errorf("the copy of %s: %+v", old, s)
 			}
 		}
-		// On one slot there are no copies: a rename has no moment between.
+		// A run on one slot makes no copies: a rename is atomic.
 		if counts[rekey.Taken] < len(others) || counts[rekey.Completed] < len(copies)/2 || counts[rekey.Renamed]+counts[rekey.Failed] != 0 {
 			t.Errorf("%v", counts)
 		}

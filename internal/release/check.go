@@ -11,10 +11,11 @@ import (
 	"time"
 )
 
-// versionForm is a semantic version of a module whose path has no version: major version 0 or 1, without build metadata.
+// versionForm matches the versions of a module whose path has no version: semantic versions of major version 0 or 1,
+// without build metadata.
 var versionForm = regexp.MustCompile(`^v[01]\.(0|[1-9]\d*)\.(0|[1-9]\d*)(-` + identifier + `(\.` + identifier + `)*)?$`)
 
-// identifier is a part of a pre-release version. A number has no leading zero.
+// identifier matches an identifier of a pre-release version. A number has no leading zero.
 const identifier = `(0|[1-9]\d*|\d*[A-Za-z-][0-9A-Za-z-]*)`
 
 // problem returns an error with one line for each problem, or nil if there is none.
@@ -66,7 +67,7 @@ func changelogProblems(text, version string) []string {
 	return problems
 }
 
-// definition is a line that gives a link its target. Such lines end a changelog, and are no entries.
+// definition matches a line that defines the target of a link. Such lines end a changelog, and are not entries.
 var definition = regexp.MustCompile(`(?m)^\[[^\]]+\]: .*$`)
 
 // section returns the rest of a section's heading after its name, and the text of the section.

@@ -8,8 +8,8 @@ import (
 	"strings"
 )
 
-// command runs a program in dir and returns what it prints. The variables of env replace those of the process. The error of a
-// program that fails holds what it printed to stderr.
+// command runs a program in dir and returns its standard output. The variables of env replace those of the process. If the program fails,
+// the error contains its output to stderr.
 func command(ctx context.Context, dir string, env []string, name string, args ...string) (string, error) {
 	cmd := exec.CommandContext(ctx, name, args...)
 	cmd.Dir = dir

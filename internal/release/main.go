@@ -1,9 +1,10 @@
-// Command release tags a version of every published module in this clone, after it has proved that the version can be fetched.
+// Command release tags a version of every published module in this clone, after it has proved that the version can be
+// fetched.
 //
 //	release VERSION           checks the tree, commits the version to the go.mod files, proves the result and creates the tags
-//	release -tagged VERSION   checks and proves tags that exist already, as continuous integration does
+//	release -tagged VERSION   checks and proves existing tags, as continuous integration does
 //
-// It works in a clone of its own, so that a version that fails leaves this one unchanged. It never pushes.
+// It works in a clone of its own, so that a failed version leaves this clone unchanged. It never pushes.
 package main
 
 import (

@@ -13,7 +13,7 @@ import (
 // ownUse are the trees whose modules only this repository uses. They get no tags.
 var ownUse = []string{"admin/browsertest", "bench", "contrib/prometheus/promqltest", "examples", "matrix", "torture"}
 
-// A module is one that go.work names.
+// A module is one of the modules of go.work.
 type module struct {
 	Dir     string // relative to the top of the repository, "." for the core
 	Path    string
@@ -91,7 +91,7 @@ func otherVersions(modules []module, version string) []string {
 	return problems
 }
 
-// setVersions lets every module below dir require the version of the other modules of this repository.
+// setVersions makes every module below dir require the version of the other modules of this repository.
 func setVersions(ctx context.Context, dir string, modules []module, version string) error {
 	for _, m := range modules {
 		args := []string{"mod", "edit"}

@@ -9,15 +9,15 @@ import (
 	"strings"
 )
 
-// A proof fetches the version as a user does: from a proxy with the files that the go command makes of the tags, into an empty
-// module cache.
+// A proof fetches the version as a user does: into an empty module cache, from a proxy with the files that the go command
+// makes from the tags.
 type proof struct {
 	*release
 	tmp string
 	env []string
 }
 
-// prove reports whether the tags of the repository at dir give modules that can be fetched, compiled and installed.
+// prove checks that the modules that the tags name can be fetched, compiled and installed.
 func (r *release) prove(ctx context.Context, dir string) error {
 	tmp, err := os.MkdirTemp("", "luatx-proof-")
 	if err != nil {
@@ -56,7 +56,8 @@ func (r *release) prove(ctx context.Context, dir string) error {
 	return problem(problems)
 }
 
-// makeProxy lets the go command make the files of a proxy of the tags, and sets the environment that uses the proxy.
+// makeProxy makes the go command write the files of a proxy from the tags, and sets the environment that uses the
+// proxy.
 func (p *proof) makeProxy(ctx context.Context, repository string) error {
 	user, err := p.userEnv(ctx)
 	if err != nil {

@@ -11,7 +11,7 @@ import (
 	"github.com/luatx/luatx/internal/docs"
 )
 
-// readmeProgram returns the first block of Go in the README.md of dir that is a package main, or "" if there is none.
+// readmeProgram returns the first Go block of package main in the README.md of dir, or "" if there is none.
 func readmeProgram(dir string) (string, error) {
 	text, err := os.ReadFile(filepath.Join(dir, "README.md"))
 	if err != nil {
@@ -29,7 +29,7 @@ func readmeProgram(dir string) (string, error) {
 	return "", nil
 }
 
-// imports returns the paths that a file of Go imports.
+// imports returns the paths that a Go file imports.
 func imports(source string) ([]string, error) {
 	file, err := parser.ParseFile(token.NewFileSet(), "README.md", source, parser.ImportsOnly)
 	if err != nil {

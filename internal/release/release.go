@@ -11,11 +11,11 @@ import (
 
 // A release is a version of every module of a repository.
 type release struct {
-	dir     string // top of the repository
+	dir     string // the top of the repository
 	version string
 	modules []module // the core first
 	out     io.Writer
-	env     []string // variables of the go command, instead of those of the process
+	env     []string // variables of the go command, which replace those of the process
 }
 
 func open(ctx context.Context, dir, version string, out io.Writer) (*release, error) {
@@ -41,7 +41,7 @@ func (r *release) published() []module {
 	return published
 }
 
-// verify checks and proves tags that exist.
+// verify checks and proves existing tags.
 func (r *release) verify(ctx context.Context) error {
 	problems := otherVersions(r.modules, r.version)
 	if err := r.check(ctx, problems, r.checkTags); err != nil {
@@ -50,7 +50,7 @@ func (r *release) verify(ctx context.Context) error {
 	return r.prove(ctx, r.dir)
 }
 
-// create commits the version to the go.mod files, proves the commit, and tags it. If it fails, the repository is as it was before.
+// create commits the version to the go.mod files, proves the commit, and tags it. If it fails, the repository is unchanged.
 func (r *release) create(ctx context.Context) error {
 	if err := r.check(ctx, nil, r.checkNoTags); err != nil {
 		return err
@@ -76,7 +76,7 @@ func (r *release) create(ctx context.Context) error {
 	return nil
 }
 
-// check returns all problems of the repository in one error, a line each.
+// check returns all problems of the repository in one error, with one line for each.
 func (r *release) check(ctx context.Context, problems []string, checkTags func(context.Context) ([]string, error)) error {
 	for _, check := range []func(context.Context) ([]string, error){
 		r.checkTree, func(context.Context) ([]string, error) { return r.checkChangelog() }, checkTags,
@@ -90,7 +90,7 @@ func (r *release) check(ctx context.Context, problems []string, checkTags func(c
 	return problem(problems)
 }
 
-// clone copies the commit that is checked out, and who commits.
+// clone copies the commit that is checked out, and the identity of the committer.
 func (r *release) clone(ctx context.Context, clone string) error {
 	if _, err := command(ctx, r.dir, nil, "git", "clone", "--quiet", "--no-tags", r.dir, clone); err != nil {
 		return err
@@ -98,7 +98,7 @@ func (r *release) clone(ctx context.Context, clone string) error {
 	for _, key := range []string{"user.name", "user.email"} {
 		value, err := command(ctx, r.dir, nil, "git", "config", "--default", "", "--get", key)
 		if value = strings.TrimSpace(value); err != nil || value == "" {
-			continue // git reports it, if it needs it
+			continue // git reports a missing value if it needs it
 		}
 		if _, err := command(ctx, clone, nil, "git", "config", key, value); err != nil {
 			return err
@@ -107,7 +107,7 @@ func (r *release) clone(ctx context.Context, clone string) error {
 	return nil
 }
 
-// commit commits the version to the go.mod files, unless they have it.
+// commit commits the version to the go.mod files, unless they already have it.
 func (r *release) commit(ctx context.Context, clone string) error {
 	if len(otherVersions(r.modules, r.version)) == 0 {
 		return nil
@@ -128,7 +128,7 @@ func (r *release) tag(ctx context.Context, clone string) error {
 	return nil
 }
 
-// take brings the commit and the tags of the clone into the repository, without changing anything else.
+// take copies the commit and the tags of the clone into the repository, without any other change.
 func (r *release) take(ctx context.Context, clone string) error {
 	if _, err := command(ctx, r.dir, nil, "git", "fetch", "--quiet", "--no-tags", clone, "HEAD"); err != nil {
 		return err

@@ -68,7 +68,7 @@ func git(t *testing.T, dir string, args ...string) string {
 	return strings.TrimSpace(out)
 }
 
-// opened is a release whose go command has no network.
+// opened returns a release whose go command has no network, and its output.
 func opened(t *testing.T, dir, version string) (*release, *bytes.Buffer) {
 	t.Helper()
 	var out bytes.Buffer
@@ -78,7 +78,7 @@ func opened(t *testing.T, dir, version string) (*release, *bytes.Buffer) {
 	return r, &out
 }
 
-// wantUnchanged checks that a repository is as one commit left it.
+// wantUnchanged checks that a repository is still at a commit and has no other changes.
 func wantUnchanged(t *testing.T, dir, head string) {
 	t.Helper()
 	assert.Equal(t, git(t, dir, "rev-parse", "HEAD"), head, "the commit that is checked out")

@@ -13,10 +13,10 @@ import (
 	"github.com/alicebob/miniredis/v2"
 )
 
-const patience = time.Minute // of a program to publish its event, and to stop
+const patience = time.Minute // time for a program to publish its event, and to stop
 
-// serve runs the program of README.md on an embedded server with the command that README.md sends, waits for the event, and stops the
-// program by SIGTERM.
+// serve runs the program of README.md on an embedded server, sends the command that README.md sends, waits for the event, and
+// stops the program by SIGTERM.
 func serve(ctx context.Context, binary string) error {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
@@ -53,7 +53,7 @@ func serve(ctx context.Context, binary string) error {
 	return nil
 }
 
-// awaitEntry returns when the stream has an entry.
+// awaitEntry waits until the stream has an entry.
 func awaitEntry(ctx context.Context, server *miniredis.Miniredis, key string) error {
 	tick := time.NewTicker(10 * time.Millisecond)
 	defer tick.Stop()

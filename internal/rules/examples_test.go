@@ -9,8 +9,8 @@ import (
 	"testing"
 )
 
-// exampled are the main names of each public package, each of which has an Example of its own, or of one of its methods.
-// A package that is not here has one at least.
+// exampled lists the main names of public packages. Each name needs an Example, of its own or of one of its methods.
+// A package that is not listed needs at least one Example.
 var exampled = map[string][]string{
 	".":                  {"Transactor", "Tx", "Procedure", "Keyspace", "CommandError", "KeepReplies", "Observer"},
 	"admin":              {"Operator"},
@@ -36,7 +36,7 @@ var exampled = map[string][]string{
 	"relay/cehttp":       {"Read"},
 }
 
-// notPublic are trees that nobody imports.
+// notPublic are the trees that users do not import.
 var notPublic = []string{
 	"admin/browsertest", "admin/internal", "bench", "cmd", "contrib/amqp/internal", "contrib/prometheus/promqltest", "examples", "internal", "matrix", "sqltx/sqltest/found", "test",
 	"torture",
@@ -44,7 +44,7 @@ var notPublic = []string{
 
 var exampleFunc = regexp.MustCompile(`(?m)^func Example(\w*)\(\) \{`)
 
-// exampleProblems holds the names of a package's Examples, as in ExampleName_Method, against what it must have.
+// exampleProblems compares the names of a package's Examples, such as ExampleName_Method, with the wanted names.
 func exampleProblems(pkg string, examples, wanted []string) []string {
 	if len(examples) == 0 {
 		return []string{fmt.Sprintf("%s has no Example: show what it is for", pkg)}

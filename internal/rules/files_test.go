@@ -11,8 +11,8 @@ import (
 
 const (
 	maxLines     = 500 // of a source file: a longer file holds more than one idea
-	maxRootFiles = 30  // Go files that greet a visitor of the repository
-	maxRootLines = 44  // of `go doc` on the root: they fit one screen
+	maxRootFiles = 30  // Go files that a visitor of the repository sees first
+	maxRootLines = 44  // of `go doc` on the root, so that it fits one screen
 )
 
 var generated = regexp.MustCompile(`(?m)^(//|--) Code generated .* DO NOT EDIT\.$`)
@@ -25,11 +25,11 @@ func sizeProblems(name, source string) []string {
 	return []string{fmt.Sprintf("%s has %d lines, more than %d: split it", name, lines, maxLines)}
 }
 
-// places are where somebody may have worked on the project; it must not depend on any. They are written in two pieces,
-// so that this file does not hold them.
+// places are directories of machines on which somebody has worked on the project. The project must not depend on any
+// of them. Each is written in two pieces, so that this file does not contain it.
 var places = []string{"/wo" + "rk/", "../sh" + "ared", "/tm" + "p/spec", "/ro" + "ot/"}
 
-// placesAllowed lists by file what continuous integration looks for beside the repository.
+// placesAllowed lists, by file, the places that continuous integration may name.
 var placesAllowed = map[string][]string{
 	".ci/run": {"../sh" + "ared"},
 }

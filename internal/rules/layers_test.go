@@ -7,9 +7,9 @@ import (
 	"testing"
 )
 
-// layers are the packages of the project, each name standing for the tree below it too ("." for the root package
-// alone). A package imports its own tree and the layers below its own, never beside it or above. To let one package
-// of a layer import another, split the layer.
+// layers are the packages of the project. Each name includes the tree below it, except "." for the root package
+// alone. A package may import its own tree and the layers below its own, but neither its own layer nor one above. To
+// let one package of a layer import another, split the layer.
 var layers = [][]string{
 	{"admin/browsertest", "bench", "internal/test/brokertest", "matrix", "sqltx/sqltest", "test", "torture"},
 	{"admin/internal/admintest", "cmd", "examples", "luatxtest", "internal/mutants", "internal/release", "internal/rules", "internal/test/upgrade"},
@@ -33,14 +33,14 @@ var layers = [][]string{
 	{"internal/test/assert"},
 }
 
-// only narrows what a package may import of the layers below it.
+// only further restricts the layers below that a package may import.
 var only = map[string][]string{
 	"idempotency": {"."},
 	"sqltx":       {"internal/settle", "internal/sleep", "message"},
 	"trigger":     {"message", "internal/group", "internal/observe", "internal/process", "internal/sleep", "internal/slot"},
 }
 
-// place finds a package, given relative to the module, in the layers.
+// place returns the entry of layers that contains a package, and its layer. The package is relative to the module.
 func place(pkg string) (name string, layer int, ok bool) {
 	for i, names := range layers {
 		for _, name := range names {
@@ -52,7 +52,8 @@ func place(pkg string) (name string, layer int, ok bool) {
 	return "", 0, false
 }
 
-// relative cuts the module off an import path; the root package becomes ".". It is false for packages of others.
+// relative removes the module from an import path. The root package becomes ".". It returns false for packages
+// outside of the module.
 func relative(importPath string) (string, bool) {
 	if importPath == module {
 		return ".", true

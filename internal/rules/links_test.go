@@ -8,10 +8,11 @@ import (
 
 const goRedis = "github.com/redis/go-redis/v9"
 
-// tools are the trees of the core that users' programs do not link; their tests may.
+// tools are the trees of the core that users' programs do not link. Their tests may link them.
 var tools = []string{"admin/internal/admintest", "cmd", "examples", "luatxtest", "internal/mutants", "internal/release", "internal/test/brokertest", "internal/test/redistest", "internal/test/rig", "internal/test/scripted", "internal/rules"}
 
-// linkProblems names what is linked beside the standard library, the project and the allowed modules.
+// linkProblems reports linked packages that belong neither to the standard library, nor to the project, nor to the
+// allowed modules.
 func linkProblems(linked []listed, allowed []string) []string {
 	var problems []string
 	for _, p := range linked {
@@ -25,7 +26,7 @@ func linkProblems(linked []listed, allowed []string) []string {
 	return problems
 }
 
-// modulesOf are the modules that the packages lie in.
+// modulesOf returns the modules of the packages.
 func modulesOf(packages []listed) []string {
 	var modules []string
 	for _, p := range packages {
@@ -49,7 +50,7 @@ func TestLinkProblemsAreFound(t *testing.T) {
 	wantProblem(t, linkProblems([]listed{{ImportPath: "example.com/missing"}}, []string{goRedis}), "example.com/missing is linked")
 }
 
-// linkedBy lists all that the chosen packages of the core link, themselves included.
+// linkedBy returns all packages that the chosen packages of the core link, including themselves.
 func linkedBy(t *testing.T, chosen func(pkg string) bool) []listed {
 	t.Helper()
 	args := []string{"-deps", "--"}

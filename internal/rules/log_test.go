@@ -15,12 +15,12 @@ import (
 	"github.com/luatx/luatx/internal/test/assert"
 )
 
-// loggers are the methods that log, and how many arguments stand before their keys and values.
+// loggers maps methods that log to the number of arguments before their keys and values.
 var loggers = map[string]int{
 	"Debug": 1, "Info": 1, "Warn": 1, "Error": 1, "DebugContext": 2, "InfoContext": 2, "WarnContext": 2, "ErrorContext": 2, "With": 0,
 }
 
-// logKeys are the keys of what a file logs.
+// logKeys returns the keys that a file logs.
 func logKeys(file *ast.File) (keys []string) {
 	ast.Inspect(file, func(n ast.Node) bool {
 		keys = append(keys, listedKeys(n)...)
@@ -48,8 +48,8 @@ func logKeys(file *ast.File) (keys []string) {
 	return keys
 }
 
-// listedKeys returns the keys of a list that is logged elsewhere. Such a list is assigned to about, or returned by a
-// method subject.
+// listedKeys returns the keys of a list that another line logs. Such a list is assigned to about, or returned by a
+// method named subject.
 func listedKeys(n ast.Node) (keys []string) {
 	add := func(values []ast.Expr) {
 		for _, value := range values {
@@ -121,7 +121,7 @@ func (p) subject() []any { return []any{"f", 1, "g", 2} }`
 
 func TestPageListsExactlyTheKeysThatTheLibraryLogs(t *testing.T) {
 	t.Parallel()
-	logged := make(map[string]string) // to a file
+	logged := make(map[string]string) // the file that logs each key
 	for _, name := range trackedFiles(t, ".go") {
 		tool := slices.ContainsFunc(append([]string{"bench", "matrix", "torture", "sqltx/sqltest"}, tools...),
 			func(tree string) bool { return inTree(name, tree) })

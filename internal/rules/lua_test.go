@@ -9,9 +9,9 @@ import (
 	"github.com/luatx/luatx/internal/docs"
 )
 
-// headerProblems says what the opening comment of a script lacks of what docs/keys.md shows: its purpose, keys, arguments,
-// reply, how much it does at most, and the oldest server it runs on. A fragment, whose name begins with an underscore, has
-// no keys and no reply of its own: its purpose is enough.
+// headerProblems returns what the header of a script lacks for docs/keys.md: its purpose, keys, arguments, reply, the most
+// work that it does, and the oldest server that it runs on. A fragment, whose name begins with an underscore, has no keys and
+// no reply of its own, so it needs only a purpose.
 func headerProblems(name, source string) []string {
 	base := strings.TrimSuffix(path.Base(name), ".lua")
 	header := docs.Header(base, source)

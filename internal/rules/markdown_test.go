@@ -11,8 +11,8 @@ import (
 	"github.com/luatx/luatx/internal/docs"
 )
 
-// markdownProblems follows the links of the pages: a file that is meant is there, and the anchor within a page too. A
-// link into the net is looked at, not fetched: tests do not need the net.
+// markdownProblems checks the links of the pages: the file must exist, and the page must have the anchor. It checks
+// the form of a link to the network but does not fetch it, because tests must work without a network.
 func markdownProblems(pages map[string]docs.Page, exists func(name string) bool) []string {
 	var problems []string
 	for name, page := range pages {
@@ -56,7 +56,7 @@ func linkProblem(page, target string, pages map[string]docs.Page, exists func(na
 	return ""
 }
 
-// unreachable are the pages to which no links lead from the first one.
+// unreachable returns the pages that no path of links from the first page reaches.
 func unreachable(pages map[string]docs.Page, first string) []string {
 	seen, next := map[string]bool{first: true}, []string{first}
 	for len(next) > 0 {

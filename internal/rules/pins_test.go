@@ -17,7 +17,8 @@ var (
 	pinnedImage = regexp.MustCompile(`^[\w./-]+:[\w.-]+@sha256:[0-9a-f]{64}( AS \w+)?$`)
 )
 
-// pinProblems finds the actions and images of a file that a tag names alone, which its owner can move to other code.
+// pinProblems returns the actions and images of a file that only a tag identifies. The owner of a tag can move it to
+// other code.
 func pinProblems(name, text string) []string {
 	var problems []string
 	for i, line := range strings.Split(text, "\n") {

@@ -9,8 +9,8 @@ import (
 	"testing"
 )
 
-// sleepProblems finds the calls of time.Sleep in a test that are not written inside a synctest bubble, where they take
-// no time. Real time is waited for by condition. The name of a helper that opens a bubble begins with inBubble.
+// sleepProblems finds calls of time.Sleep in a test outside of a synctest bubble, where they take no time. Outside of
+// bubbles, tests wait for a condition. The name of a helper that opens a bubble begins with inBubble.
 func sleepProblems(name, source string) []string {
 	set := token.NewFileSet()
 	file, err := parser.ParseFile(set, name, source, parser.SkipObjectResolution)

@@ -16,7 +16,7 @@ var (
 	testFunc      = regexp.MustCompile(`(?m)^func ((?:Test|Fuzz)\w+)\(`)
 )
 
-// namedTests returns the tests that the tables of a page name, as "package test".
+// namedTests returns the tests in the tables of a page, as "package test".
 func namedTests(page string) []string {
 	var all []string
 	for line := range strings.Lines(page) {

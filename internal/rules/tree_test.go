@@ -15,13 +15,13 @@ import (
 	"github.com/luatx/luatx/internal/test/assert"
 )
 
-// module is the path of the core and the prefix of every module beside it.
+// module is the path of the core, and the prefix of all other modules.
 const module = "github.com/luatx/luatx"
 
-// root is the top of the repository, seen from this package's directory.
+// root is the path of the top of the repository from this package's directory.
 var root = filepath.Join("..", "..")
 
-// listed is what `go list` says of a package.
+// listed is the output of `go list` for a package.
 type listed struct {
 	ImportPath string
 	Standard   bool
@@ -29,8 +29,8 @@ type listed struct {
 	Module     *struct{ Path string }
 }
 
-// goList runs `go list -json` with the arguments in dir. A package that does not compile is listed all the same: the
-// build reports it better.
+// goList runs `go list -json` with the arguments in dir. It also lists packages that do not compile, because the
+// build reports them better.
 func goList(t *testing.T, dir string, args ...string) []listed {
 	t.Helper()
 	watchTree(t)
@@ -50,17 +50,17 @@ func goList(t *testing.T, dir string, args ...string) []listed {
 	}
 }
 
-// moduleDirs are the directories of the core and of the modules beside it.
+// moduleDirs returns the directories of the core and of the other modules.
 func moduleDirs(t *testing.T) []string {
 	t.Helper()
 	return strings.Split(strings.TrimSpace(string(output(t, root, "go", "list", "-m", "-f", "{{.Dir}}"))), "\n")
 }
 
-// trackedFiles are the slashed paths of the files under version control that end in the suffix and are still there.
+// trackedFiles returns the slashed paths of the existing files under version control that end in the suffix.
 func trackedFiles(t *testing.T, suffix string) []string {
 	t.Helper()
 	watchTree(t)
-	// The directory may belong to somebody else, as in a container; listing it runs nothing of it.
+	// The directory may belong to another user, as in a container. Listing its files runs no code from it.
 	names := output(t, root, "git", "-c", "safe.directory=*", "ls-files", "-z")
 	var files []string
 	for name := range strings.SplitSeq(strings.TrimRight(string(names), "\x00"), "\x00") {
@@ -71,13 +71,13 @@ func trackedFiles(t *testing.T, suffix string) []string {
 	return files
 }
 
-// watchTree opens every directory of the tree. The go command then knows what the test depends on, and does not take
-// an earlier result for this one: it cannot see what the commands that a test runs have read.
+// watchTree opens every directory of the tree. The go command cannot see what the commands of a test read. By these
+// reads, it knows that the test depends on the tree, and does not reuse a cached result after a change.
 func watchTree(t *testing.T) {
 	t.Helper()
 	err := filepath.WalkDir(root, func(path string, entry fs.DirEntry, err error) error {
 		switch {
-		case errors.Is(err, fs.ErrNotExist): // removed meanwhile
+		case errors.Is(err, fs.ErrNotExist): // removed in the meantime
 			return nil
 		case err != nil:
 			return err
@@ -91,7 +91,7 @@ func watchTree(t *testing.T) {
 	}
 }
 
-// inTree says whether a package is the tree's top or lies below it.
+// inTree reports whether a package is the top of the tree or lies below it.
 func inTree(pkg, tree string) bool {
 	return pkg == tree || strings.HasPrefix(pkg, tree+"/")
 }
@@ -116,7 +116,7 @@ func output(t *testing.T, dir, name string, args ...string) []byte {
 	return out
 }
 
-// report fails the test once for every problem.
+// report fails the test with one error for each problem.
 func report(t *testing.T, problems []string) {
 	t.Helper()
 	for _, problem := range problems {
@@ -124,7 +124,7 @@ func report(t *testing.T, problems []string) {
 	}
 }
 
-// wantProblem checks that exactly one problem was found and that it speaks of want, or none where want is empty.
+// wantProblem checks that there is exactly one problem and that it contains want, or no problem if want is empty.
 func wantProblem(t *testing.T, problems []string, want string) {
 	t.Helper()
 	switch {

@@ -1,4 +1,4 @@
-// Package site holds the layout of the documentation site and follows the links of its pages.
+// Package site holds the layout of the documentation site, and checks the links of its pages.
 package site
 
 import (
@@ -30,7 +30,8 @@ var (
 	heading   = regexp.MustCompile(`<h2>(.*?)</h2>`)
 )
 
-// problems returns the links of the pages that lead nowhere, and those that make a browser load something from elsewhere.
+// problems returns the links of the pages that have no target, and those that make a browser load something from
+// another site.
 func problems(site fs.FS, inRepository func(file string) bool) (found []string, err error) {
 	pages := map[string]string{}
 	err = fs.WalkDir(site, ".", func(name string, entry fs.DirEntry, err error) error {
@@ -153,7 +154,7 @@ func TestSite(t *testing.T) {
 			t.Fatal(err)
 		}
 		for _, problem := range found {
-			if strings.HasPrefix(problem, "main/") || strings.HasPrefix(problem, "index.html") { // older pages stay as they were
+			if strings.HasPrefix(problem, "main/") || strings.HasPrefix(problem, "index.html") { // older pages keep their links
 				t.Error(problem)
 			}
 		}

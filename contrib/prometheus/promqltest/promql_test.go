@@ -44,7 +44,7 @@ func TestQueriesOfAlertRulesAreValidForPrometheus(t *testing.T) {
 	}
 }
 
-// variables are those of Grafana in the queries, with a value of each.
+// variables replaces each variable of Grafana in the queries by a value.
 var variables = strings.NewReplacer("$__rate_interval", "5m", "$namespace", "shop")
 
 func TestQueriesOfDashboardAreValidForPrometheus(t *testing.T) {

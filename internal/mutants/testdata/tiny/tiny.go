@@ -1,4 +1,4 @@
-// Package tiny is what the test of the mutants command breaks.
+// Package tiny is the code that the test of the mutants command breaks.
 package tiny
 
 // Max returns the greater number.
