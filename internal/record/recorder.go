@@ -107,7 +107,7 @@ func (r *Recorder) conn() *redis.Conn {
 
 // made records a command that the source has created, unless go-redis has set an error.
 func made[C redis.Cmder](r *Recorder, cmd C) C {
-	if cmd.Err() == errMade { //nolint:errorlint // it is nobody else's
+	if cmd.Err() == errMade { //nolint:errorlint // only the maker returns it
 		cmd.SetErr(r.record(cmd))
 	}
 	return cmd
@@ -222,12 +222,12 @@ func (r *Recorder) Pipeline() redis.Pipeliner { return r.conn().Pipeline() }
 // TxPipeline is like Pipeline, because the recorded commands are already a transaction.
 func (r *Recorder) TxPipeline() redis.Pipeliner { return r.conn().TxPipeline() }
 
-// Pipelined records what fn queues.
+// Pipelined records the commands that fn queues.
 func (r *Recorder) Pipelined(ctx context.Context, fn func(redis.Pipeliner) error) ([]redis.Cmder, error) {
 	return r.conn().Pipelined(ctx, fn)
 }
 
-// TxPipelined records what fn queues.
+// TxPipelined records the commands that fn queues.
 func (r *Recorder) TxPipelined(ctx context.Context, fn func(redis.Pipeliner) error) ([]redis.Cmder, error) {
 	return r.conn().TxPipelined(ctx, fn)
 }
