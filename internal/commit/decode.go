@@ -45,7 +45,7 @@ func (k *compiled) outcome(rows []any, nth int) (Outcome, error) {
 	return committed(row), nil
 }
 
-// committed reads the flags of a commit and the replies behind them.
+// committed parses the flags of a commit and the replies that follow them.
 func committed(row []any) Outcome {
 	flags := eval.Number(row[0])
 	return Outcome{State: Committed, Acked: flags&1 != 0, Woken: flags&2 != 0, Replies: row[1:]}

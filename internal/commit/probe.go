@@ -9,7 +9,7 @@ import (
 	"github.com/luatx/luatx/internal/shard"
 )
 
-// The replies of the probe: which keys the server and the user's rights can restore whole.
+// The results of the probe: the keys that the server and the user's rights allow to restore completely.
 const (
 	restoresStrings = "1"
 	restoresAll     = "2"
