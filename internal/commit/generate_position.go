@@ -14,7 +14,7 @@ func (g *generator) position() {
 	g.put("local moved = %s .. %s .. %s", g.arg(argToken), offset, owner)
 }
 
-// follows writes code that leaves unless a record lets a transaction move it.
+// follows writes code that returns early unless a record lets a transaction move it.
 func (g *generator) follows(record, offset, after, owner string) {
 	g.put("if %s then", record)
 	g.put("local cut = #%s - #%s\nlocal stored = string.sub(%s, 11, cut)", record, owner, record)
