@@ -88,7 +88,7 @@ func (c *Call) answer(cmd once) {
 	}
 }
 
-// pack prepares the call for a separate script. Only the first use has an effect.
+// pack prepares the call for a separate script. It packs the arguments only once.
 func (c *Call) pack() {
 	c.in, c.nth = c, 0
 	c.err, c.together, c.members, c.reached = nil, false, 1, false

@@ -105,7 +105,7 @@ func (r *Runner) evalAll(ctx context.Context, open []*Call, way way, tail ...red
 		return
 	}
 	if open = r.round(ctx, open, way, tail...); len(open) == 0 {
-		return // usually without a context timer, which would double the CPU time here
+		return // the usual case avoids a context timer, which would double the CPU time
 	}
 	ctx, cancel := within(ctx, open[0].Until)
 	defer cancel()

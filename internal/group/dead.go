@@ -85,7 +85,7 @@ func parseDead(id string, fields []string) Dead {
 	return d
 }
 
-// Values returns the fields as a map, in which the client also returns the fields of an entry.
+// Values returns the fields as a map, as the client returns the fields of an entry.
 func (d Dead) Values() map[string]any {
 	values := make(map[string]any, len(d.Fields)/2)
 	for i := 0; i+1 < len(d.Fields); i += 2 {

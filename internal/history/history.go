@@ -55,7 +55,7 @@ const (
 	writeTimeout = 3 * time.Second
 	lookTimeout  = 5 * time.Second
 	endTimeout   = time.Second
-	// attempts is the number of times that a write is sent if another interval has begun meanwhile.
+	// attempts is the number of times that a write is sent if the server's clock is in another interval.
 	attempts = 3
 )
 

@@ -51,8 +51,8 @@ func (h *History) keepOnce(ctx context.Context, counter *Counter) error {
 	return err
 }
 
-// pause returns the minimum time between two measurements. It is shorter than the time between two writes, so that the
-// only process measures with each write.
+// pause returns the minimum time between two measurements. It is shorter than the time between two writes, so that a
+// process that runs alone measures with each write.
 func (h *History) pause() time.Duration {
 	if len(h.cfg.Slots()) > manyShards {
 		return max(manyInterval, h.Interval) * 9 / 10

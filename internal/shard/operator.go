@@ -102,7 +102,6 @@ func (s *Scripts) WrongTypes(ctx context.Context, slots []int) (map[string]strin
 
 // Denied returns those of the commands that the user is not allowed to run. Known is false if the server cannot report
 // them.
-// this.
 func (s *Scripts) Denied(ctx context.Context, shard Shard, commands []string) (denied []string, known bool, err error) {
 	args := make([]any, len(commands))
 	for i, name := range commands {
