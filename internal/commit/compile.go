@@ -97,7 +97,7 @@ func (s shape) String() string {
 	return strings.Join(parts, ", ")
 }
 
-// The keys of a compiled script that precede those of its transactions.
+// The keys of a compiled script that precede the keys of its transactions.
 var (
 	inboxKeys    = []string{"void", "inbox:a"}
 	positionKeys = []string{"positions"}
@@ -134,7 +134,7 @@ func (s shape) keyCount() int {
 	return n
 }
 
-// head returns the number of arguments before those of the transactions.
+// head returns the number of arguments before the arguments of the transactions.
 func (s shape) head() int {
 	if s.ack == AckNone {
 		return 0

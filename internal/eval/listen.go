@@ -52,7 +52,8 @@ func (r *Runner) wakeChannels(slots []int) []string {
 	return channels
 }
 
-// Listen opens one subscription and calls heard for each slot with a wake-up, until ctx or the subscription ends.
+// Listen opens one subscription and calls heard for each slot with a wake-up. It returns when ctx or the subscription
+// ends.
 func (r *Runner) Listen(ctx context.Context, channels []string, heard func(slot int)) error {
 	_, cluster := r.client.(*redis.ClusterClient)
 	subscription := r.client.SSubscribe(ctx, channels...)

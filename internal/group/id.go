@@ -39,7 +39,7 @@ func Offset(id string) string {
 	return fmt.Sprintf("%020d%020d", ms, seq)
 }
 
-// Before returns the greatest id below this one, or "0-0" if there is none. It is needed because Redis 6.0 has no
+// Before returns the greatest id below this one, or "0-0" if there is none. Redis 6.0 needs it because it has no
 // exclusive ranges.
 func Before(id string) string {
 	ms, seq := splitID(id)

@@ -35,10 +35,10 @@ type Member struct {
 	Client                  redis.UniversalClient
 	Stream, Group, Consumer string
 
-	noAckDel atomic.Bool // the server does not know XACKDEL, or the user may not run it
+	noAckDel atomic.Bool // the server does not support XACKDEL, or the user may not run it
 }
 
-// LastID returns the id of the last entry of a stream, and "0" if there is none.
+// LastID returns the id of the last entry of a stream, or "0" if the stream has no entries.
 func LastID(ctx context.Context, client redis.UniversalClient, stream string) (string, error) {
 	last, err := client.XRevRangeN(ctx, stream, "+", "-", 1).Result()
 	switch {

@@ -18,7 +18,7 @@ type Event struct {
 	At   time.Time // when a scheduled event is due; zero: the event is not scheduled
 	// Given is true if the id was not derived from a message. The shard remembers such an id after the event was sent.
 	Given bool
-	// Own is true if the body was made for the event, so that nobody else changes it.
+	// Own is true if the body was created for the event, so that no other code changes it.
 	Own bool
 	// Reference replaces a large body in the outbox; see internal/lua/_body.lua. If it is empty, the outbox contains
 	// the body itself.

@@ -108,7 +108,7 @@ func (s *Scripts) Turn(ctx context.Context, shard Shard, ask Turning) (Turned, e
 	return turned, nil
 }
 
-// Existing returns those of the slots whose shards contain anything. It also returns the slots that it could not query,
+// Existing returns the given slots whose shards contain anything. It also returns the slots that it could not query,
 // with the error of one of them. It only reads.
 func (s *Scripts) Existing(ctx context.Context, slots []int) (existing, unasked []int, err error) {
 	replies, err := askSlots(ctx, s, slots, func(pipe redis.Pipeliner, shard Shard) *redis.IntCmd {

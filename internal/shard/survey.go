@@ -207,7 +207,7 @@ func (s *Scripts) having(ctx context.Context, slots []int, keys ...string) ([]in
 	return found, nil
 }
 
-// Waiting returns those of the slots that have waiting events, due or not. It only reads.
+// Waiting returns the given slots that have waiting events, due or not. It only reads.
 func (s *Scripts) Waiting(ctx context.Context, slots []int) ([]int, error) {
 	replies, err := askSlots(ctx, s, slots, func(pipe redis.Pipeliner, shard Shard) *redis.IntCmd {
 		return pipe.Exists(ctx, shard.Key(keyPending))
