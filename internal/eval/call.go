@@ -149,7 +149,7 @@ func share(batch []*Call) []*Call {
 			scripts = append(scripts, first)
 			continue
 		}
-		script := &Call{Wait: first.Wait, together: true, members: uint16(len(members))} //nolint:gosec // at most maxBatch
+		script := &Call{Wait: first.Wait, together: true, members: uint16(len(members))} //nolint:gosec // maxBatch at most
 		for n, c := range members {
 			c.in, c.nth = script, n
 		}

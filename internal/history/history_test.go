@@ -253,7 +253,7 @@ func TestServerWhoseClockIsFarAwayIsFollowed(t *testing.T) {
 	t.Parallel()
 	server, client := redistest.Mini(t)
 	h := newHistory(t, client, "shop")
-	for _, at := range []time.Time{time.Now().Add(-72 * time.Hour), time.Now().Add(100 * time.Hour), time.Now()} { // the clock is set back and forth
+	for _, at := range []time.Time{time.Now().Add(-72 * time.Hour), time.Now().Add(100 * time.Hour), time.Now()} { // back and forth
 		server.SetTime(at)
 		var c history.Counter
 		c.Add("bank", settle.Sent, "")

@@ -109,7 +109,7 @@ func (r *Recorder) conn() *redis.Conn {
 
 // made records a command that the source has created, unless go-redis has set an error.
 func made[C redis.Cmder](r *Recorder, cmd C) C {
-	if cmd.Err() == errMade { //nolint:errorlint // only the maker returns it
+	if cmd.Err() == errMade { //nolint:errorlint // it is nobody else's
 		cmd.SetErr(r.record(cmd))
 	}
 	return cmd

@@ -86,7 +86,7 @@ func (s *Scripts) PositionIn(ctx context.Context, slots []int, field string) (ma
 		switch err := reply.Err(); {
 		case err == nil:
 			found[slots[i]] = positionOf(field, reply.Val())
-		case err != redis.Nil: //nolint:errorlint // go-redis does not wrap it
+		case err != redis.Nil: //nolint:errorlint // go-redis returns it as it is
 			return nil, &SlotError{slots[i], err}
 		}
 	}
