@@ -1,8 +1,9 @@
-// Package command knows the commands that a transaction may hold: where their keys stand, whether they write,
-// whether a caller needs the reply to go on, how they are undone; and why the others are refused.
+// Package command describes the commands that a transaction can contain: where their keys stand, whether they write,
+// whether a caller needs their reply to continue, and how they are undone. It also gives the reason why each other
+// command is refused.
 //
-// table_gen.go has the facts that a server reports about its commands. policy.go has the facts that
-// no server reports.
+// table_gen.go contains the facts that a server reports about its commands. policy.go contains the facts that no server
+// reports.
 package command
 
 //go:generate go run ./gen -addr 127.0.0.1:6379 table
@@ -15,45 +16,46 @@ import (
 	"strings"
 )
 
-// Guard says how a read can be run again to see whether its reply is still the same.
+// Guard is the way to repeat a read and compare its reply with the earlier one.
 type Guard int
 
 // The values of Guard.
 const (
-	GuardNone    Guard = iota // it writes, or its reply differs with chance, time or the server
-	GuardOrdered              // the reply as it is
-	GuardMembers              // an array in no order
-	GuardPairs                // an array of pairs in no order
+	GuardNone    Guard = iota // the command writes, or its reply depends on chance, time or the server
+	GuardOrdered              // compare the reply as it is
+	GuardMembers              // compare an array whose elements have no order
+	GuardPairs                // compare an array of pairs that have no order
 )
 
-// Spec describes one command in the form that its arguments give it.
+// Spec describes one command in the form that its arguments select.
 type Spec struct {
-	// Name in capitals, with its subcommand: SET, XGROUP CREATE.
+	// Name is in capitals and includes the subcommand: SET, XGROUP CREATE.
 	Name string
-	// Since is the version of Redis that brought it, Group its chapter in the documentation of Redis.
+	// Since is the version of Redis that introduced the command. Group is its chapter in the documentation of Redis.
 	Since, Group string
-	// Arity counts the name, and a subcommand, too; negative: at least that many arguments.
+	// Arity counts the name and the subcommand, if there is one. A negative Arity is a minimum number of arguments.
 	Arity int
-	// Decides is true where a caller acts on the reply (GET, INCR, SETNX …): before the commit there is none.
+	// Decides is true if a caller acts on the reply (GET, INCR, SETNX …). The reply is not available before the commit.
 	Decides bool
-	// Guard says whether and how the read can be guarded.
+	// Guard is the way to guard the command if it is a read. It is GuardNone if the command cannot be guarded.
 	Guard Guard
-	// Undo is the undo class with its digit, as internal/lua/_undo.lua describes them; "-0" needs none.
+	// Undo is the undo class with its digit, as described in internal/lua/_undo.lua. The class "-0" needs no undo.
 	Undo string
 
-	keys, changed span                                              // where the keys stand, where fixed
-	find          func(args []any) (keys, changed []int, err error) // else
-	check         func(args []any) error                            // refuses some forms
+	keys, changed span                                              // the positions of the keys, if they are fixed
+	find          func(args []any) (keys, changed []int, err error) // finds the positions otherwise
+	check         func(args []any) error                            // returns an error for the forms that are refused
 }
 
-// none is the undo of what changes nothing, listed that of what changes the keys at listed positions.
+// none is the undo class of commands that change nothing. listed is that of commands that change the keys at listed
+// positions.
 const (
 	none   = "-0"
 	listed = "m0"
 )
 
-// Lookup finds the command that the arguments begin with, its name and where it has one its subcommand, in any
-// case. The error says why it cannot stand in a transaction, and what to do instead.
+// Lookup finds the command that the arguments begin with: its name and, if it has one, its subcommand, in any case. The
+// error gives the reason why a transaction cannot contain the command, and an alternative.
 func Lookup(args []any) (Spec, error) {
 	if len(args) == 0 {
 		return Spec{}, errors.New("the command is empty")
@@ -80,7 +82,7 @@ func Lookup(args []any) (Spec, error) {
 	return r.spec, nil
 }
 
-// notAString is the error of a command whose name is not a string, which go-redis cannot route either.
+// notAString returns the error for a command whose name is not a string. go-redis cannot route such a command either.
 func notAString(name any) error {
 	if text, ok := name.([]byte); ok {
 		return fmt.Errorf("the command name is a []byte; use Do(ctx, %.60q, ...)", text)
@@ -88,10 +90,11 @@ func notAString(name any) error {
 	return fmt.Errorf("the command name is %[2]v of type %[1]T; use Do(ctx, \"SET\", ...)", name, name)
 }
 
-// Writes reports whether the command, in this form, changes anything.
+// Writes reports whether the command changes anything in this form.
 func (s Spec) Writes() bool { return s.Undo != none && s.Name != "PFCOUNT" }
 
-// Check reports whether the arguments, the name included, suit the command, in number and in form.
+// Check returns an error if the number or the form of the arguments, which include the name, is invalid for the
+// command.
 func (s Spec) Check(args []any) error {
 	n := len(args)
 	if s.Arity >= 0 && n != s.Arity || s.Arity < 0 && n < -s.Arity || s.keys.step == 2 && n%2 == 0 {
@@ -103,7 +106,7 @@ func (s Spec) Check(args []any) error {
 	return nil
 }
 
-// Keys returns the position of each key among the arguments, which have passed Check. The slice is shared and
+// Keys returns the positions of the keys among the arguments, which must have passed Check. The slice is shared and
 // must not be changed.
 func (s Spec) Keys(args []any) ([]int, error) {
 	if s.find == nil {
@@ -113,7 +116,7 @@ func (s Spec) Keys(args []any) ([]int, error) {
 	return keys, err
 }
 
-// WriteKeys returns the positions of the keys that the command may change, as Keys does.
+// WriteKeys returns the positions of the keys that the command may change. The rules of Keys apply.
 func (s Spec) WriteKeys(args []any) ([]int, error) {
 	if s.find == nil {
 		return s.changed.positions(len(args)), nil
@@ -122,8 +125,8 @@ func (s Spec) WriteKeys(args []any) ([]int, error) {
 	return changed, err
 }
 
-// Head returns the description of a command with these arguments for the script: its undo class, a digit, the
-// number of arguments, and for the class m the positions of the keys that it changes.
+// Head returns the description of a command with these arguments for the script: its undo class, a digit and the number
+// of arguments. For the class m, the positions of the keys that the command changes follow.
 func (s Spec) Head(args []any) string {
 	if heads, ok := heads[s.Undo]; ok && len(args) < len(heads) {
 		return heads[len(args)]
@@ -132,7 +135,7 @@ func (s Spec) Head(args []any) string {
 	if s.Undo == listed {
 		changed, err := s.WriteKeys(args)
 		if err != nil {
-			return none + strconv.Itoa(len(args)) // Keys has said so before
+			return none + strconv.Itoa(len(args)) // Keys has returned this error before
 		}
 		b := []byte(head)
 		for _, i := range changed {
@@ -143,7 +146,7 @@ func (s Spec) Head(args []any) string {
 	return head
 }
 
-// heads are those of the usual numbers of arguments, made once.
+// heads caches the descriptions for the usual numbers of arguments.
 var heads = func() map[string][]string {
 	all := make(map[string][]string)
 	add := func(undo string) {
@@ -164,8 +167,8 @@ var heads = func() map[string][]string {
 	return all
 }()
 
-// LuaTable lists, for procedures, the commands whose keys stand at fixed places whatever the other arguments are:
-// " NAME:first:last:step:undo:arity … ", in the order of their names. It is one line with a space at either end.
+// LuaTable lists, for procedures, the commands whose keys have fixed positions that do not depend on the other
+// arguments: " NAME:first:last:step:undo:arity … ", sorted by name. It is one line that begins and ends with a space.
 func LuaTable() string {
 	var b strings.Builder
 	b.WriteByte(' ')

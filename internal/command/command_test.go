@@ -9,7 +9,7 @@ import (
 	"github.com/luatx/luatx/internal/test/assert"
 )
 
-// words makes arguments of a line of words.
+// words returns the words of a line as arguments.
 func words(line string) []any {
 	var args []any
 	for word := range strings.FieldsSeq(line) {
@@ -146,7 +146,8 @@ func TestRefusalsEndInARemedy(t *testing.T) {
 	}
 }
 
-// keyCases are commands with the positions of their keys, of those that they change, and their heads.
+// keyCases lists commands with the positions of their keys, the positions of the keys that they change, and their
+// heads.
 var keyCases = []struct{ args, keys, changed, head string }{
 	{"GET k", "1", "", "-02"},
 	{"SET k v EX 5", "1", "1", "k05"},

@@ -6,8 +6,8 @@ import (
 	"strings"
 )
 
-// The options that make a write depend on what it finds. All options of ZADD and GEOADD are of that kind: those that
-// are not conditions (CH, INCR) change what the reply counts.
+// The options that make a write depend on the current value. The lists for ZADD and GEOADD contain all their options:
+// CH and INCR are not conditions, but they change what the reply counts.
 var (
 	zaddWords   = []string{"NX", "XX", "GT", "LT", "CH", "INCR"}
 	geoaddWords = []string{"NX", "XX", "CH"}
@@ -17,10 +17,11 @@ var (
 	fieldExpiryForm = form{options: between(3, "FIELDS"), conditions: expiryWords}
 )
 
-// Conditions returns the options with which the reply of a command decides.
+// Conditions returns the options that make the reply of a command decide.
 func Conditions(name string) []string { return slices.Clone(forms[name].conditions) }
 
-// adapting returns the function that gives a command the form of its arguments, or nil if it has one form only.
+// adapting returns the function that gives a command the form that its arguments select, or nil if it has only one
+// form.
 func (f form) adapting() func(Spec, []any) Spec {
 	if f.conditions == nil {
 		return f.adapt
@@ -47,12 +48,13 @@ func (f form) decidesWith(args []any) bool {
 	return false
 }
 
-// after returns the arguments from a position on.
+// after returns a function that returns the arguments from a position on.
 func after(from int) func([]any) []any {
 	return func(args []any) []any { return args[min(from, len(args)):] }
 }
 
-// between returns the arguments from a position on, up to the word that begins a list of fields or ids.
+// between returns a function that returns the arguments from a position up to the word that begins a list of fields or
+// ids.
 func between(from int, list string) func([]any) []any {
 	return func(args []any) []any {
 		rest := args[min(from, len(args)):]
@@ -75,7 +77,7 @@ func leading(args []any, options []string) []any {
 	return rest[:skip(rest, 0, options...)]
 }
 
-// msetexOptions returns the arguments behind the last pair of key and value.
+// msetexOptions returns the arguments after the last pair of key and value.
 func msetexOptions(args []any) []any {
 	if len(args) < 2 {
 		return nil
@@ -87,7 +89,8 @@ func msetexOptions(args []any) []any {
 	return args[min(2+2*pairs, len(args)):]
 }
 
-// xaddFlags returns the NOMKSTREAM of an XADD. The values of other options, which may be called so too, are skipped.
+// xaddFlags returns the NOMKSTREAM of an XADD. It skips the values of other options, because such a value may be the
+// same word.
 func xaddFlags(args []any) []any {
 	for i := 2; i < len(args); i++ {
 		switch strings.ToUpper(word(args[i])) {

@@ -6,12 +6,12 @@ import (
 	"strings"
 )
 
-// inexact is the width from which on the integers of a bit field are not exact as Lua's numbers.
+// inexact is the smallest width, in bits, at which integers of a bit field are not exact as numbers of Lua.
 const inexact = 54
 
-// Exact returns the arguments to send in place of these, and how to read the reply to them, nil where it is as it
-// was. A script cannot return integers beyond 2^53 as such: counters come as texts, and a BITFIELD reads wide
-// integers in two halves beside.
+// Exact returns the arguments to send instead of args, and the function that converts the reply to the original one.
+// The function is nil if the reply needs no conversion. A script cannot return integers beyond 2^53 as numbers.
+// Counters are therefore returned as texts, and a BITFIELD also reads wide integers in two halves.
 func Exact(args []any) (sent []any, read func(reply any) any) {
 	if len(args) == 0 {
 		return args, nil
@@ -44,13 +44,13 @@ func exactBitfield(args []any) (sent []any, read func(reply any) any) {
 		return args, nil
 	}
 	sent = slices.Clone(args[:2])
-	var values []halves // of each value of the original reply
+	var values []halves // for each value of the original reply
 	length, some := 0, false
 	for i := 2; i < len(args); {
 		op := strings.ToUpper(word(args[i]))
 		n := map[string]int{"GET": 3, "SET": 4, "INCRBY": 4, "OVERFLOW": 2}[op]
 		if n == 0 || i+n > len(args) {
-			return args, nil // the server will say why
+			return args, nil // the server returns an error
 		}
 		part := args[i : i+n]
 		i += n
@@ -64,11 +64,11 @@ func exactBitfield(args []any) (sent []any, read func(reply any) any) {
 		case extra == nil:
 			sent = append(sent, part...)
 			length++
-		case op == "INCRBY": // it returns the new value
+		case op == "INCRBY": // INCRBY returns the new value
 			sent = append(append(sent, part...), extra...)
 			value.high = length + 1
 			length += 3
-		default: // they return the old one
+		default: // the others return the old one
 			sent = append(append(sent, extra...), part...)
 			value = halves{whole: length + 2, high: length}
 			length += 3
@@ -82,10 +82,12 @@ func exactBitfield(args []any) (sent []any, read func(reply any) any) {
 	return sent, func(reply any) any { return join(reply, values, length) }
 }
 
-// halves says where a value stands in a reply, and where its high half, -1 if it has none; the low half follows.
+// halves contains the position of a value in a reply, and the position of its high half, or -1 if it is not split. The
+// low half follows the high half.
 type halves struct{ whole, high int }
 
-// split returns the GETs of the two halves of what GET, SET or INCRBY touches, or nil where that is not wide.
+// split returns the GETs for the two halves of the integer that GET, SET or INCRBY accesses, or nil if the integer is
+// not wide.
 func split(part []any) []any {
 	kind, at := word(part[1]), word(part[2])
 	if kind == "" {
@@ -106,7 +108,7 @@ func split(part []any) []any {
 	return []any{"GET", kind[:1] + strconv.Itoa(width-32), offset, "GET", "u32", offset + int64(width) - 32}
 }
 
-// join makes the original reply of one with halves.
+// join converts a reply that contains halves to the original reply.
 func join(reply any, values []halves, length int) any {
 	all, ok := reply.([]any)
 	if !ok || len(all) != length {

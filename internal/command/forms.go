@@ -8,8 +8,8 @@ import (
 	"strings"
 )
 
-// form is what the other arguments make of a command: how it is undone, whether it decides, which forms of it are
-// refused, and the positions of its keys if no server reports them.
+// form describes how the other arguments change a command: how it is undone, whether its reply decides, which of its
+// forms are refused, and where its keys stand if no server reports their positions.
 type form struct {
 	adapt func(Spec, []any) Spec
 	check func([]any) error
@@ -47,7 +47,7 @@ var forms = map[string]form{
 	"XREADGROUP":        {check: checkStreams, find: streamKeys(true)},
 }
 
-// skip returns the position of the first argument, from i on, that is none of the options.
+// skip returns the position of the first argument, from i on, that is not one of the options.
 func skip(args []any, i int, options ...string) int {
 next:
 	for ; i < len(args); i++ {
@@ -61,14 +61,14 @@ next:
 	return i
 }
 
-// The undo classes that the arguments choose.
+// The undo classes that depend on the arguments.
 const (
 	scores   = "z0z1z2z3z4z5z6z7z8z9"
 	places   = "g0g1g2g3g4g5g6g7g8g9"
 	plainAdd = "x0"
 )
 
-// digit returns a class with a digit; with 0 the script looks for the first member itself.
+// digit returns the class with a digit for the position. With 0, the script looks for the first member itself.
 func digit(classes string, at int) string {
 	if at > 9 {
 		at = 0
@@ -86,8 +86,8 @@ func geoadd(s Spec, args []any) Spec {
 	return s
 }
 
-// xadd tells the plain form, XADD key [MAXLEN [=|~] count] * field value …, which cannot fail where the key is a
-// stream or absent.
+// xadd recognizes the plain form, XADD key [MAXLEN [=|~] count] * field value …. This form cannot fail if the key is a
+// stream or is absent.
 func xadd(s Spec, args []any) Spec {
 	i := 2
 	if len(args) > 3 && strings.EqualFold(word(args[2]), "MAXLEN") {
@@ -116,7 +116,7 @@ func checkCopy(args []any) error {
 	return nil
 }
 
-// checkSort reads the options as the server does, so that none of them hides a key.
+// checkSort parses the options as the server does, so that no option hides a key.
 func checkSort(args []any) error {
 	_, err := sortStore(args)
 	return err
@@ -131,7 +131,7 @@ func sortStore(args []any) (int, error) {
 		case "ASC", "DESC", "ALPHA":
 		case "LIMIT":
 			i += 2
-		case "STORE": // the last one counts, as the server sees it too
+		case "STORE": // the server also uses the last STORE
 			i++
 			store = i
 		case "BY", "GET":
@@ -157,7 +157,7 @@ func sortKeys(args []any) (keys, changed []int, err error) {
 	return []int{1, store}, []int{store}, nil
 }
 
-// radiusKeys finds every STORE and STOREDIST, though the last alone counts.
+// radiusKeys finds every STORE and STOREDIST, although the server uses only the last one.
 func radiusKeys(args []any) (keys, changed []int, err error) {
 	for i := 5; i < len(args)-1; i++ {
 		if option := word(args[i]); strings.EqualFold(option, "STORE") || strings.EqualFold(option, "STOREDIST") {
@@ -170,7 +170,7 @@ func radiusKeys(args []any) (keys, changed []int, err error) {
 
 func firstKey([]any) (keys, changed []int, err error) { return every[:1:1], nil, nil }
 
-// storing is the form of a command that changes something only where it stores.
+// storing returns the form of a command that changes a key only if it stores its result.
 func storing(s Spec, args []any) Spec {
 	if _, changed, err := s.find(args); err == nil && changed == nil {
 		s.Undo, s.Decides, s.Guard = none, true, GuardOrdered
@@ -178,7 +178,7 @@ func storing(s Spec, args []any) Spec {
 	return s
 }
 
-// checkStreams refuses BLOCK.
+// checkStreams returns an error for BLOCK.
 func checkStreams(args []any) error {
 	_, err := streams(args)
 	return err

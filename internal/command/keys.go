@@ -7,10 +7,10 @@ import (
 	"strconv"
 )
 
-// span is a run of positions: the last may be counted from the end (-1). The zero span has none.
+// span is a run of positions. A negative last counts from the end: -1 is the last argument. The zero span is empty.
 type span struct{ first, last, step int }
 
-// The positions of nearly all commands are slices of these.
+// The positions of the keys of nearly all commands are slices of these.
 var (
 	every  = sequence(1)
 	second = sequence(2)
@@ -24,7 +24,7 @@ func sequence(step int) []int {
 	return all
 }
 
-// positions are those of a command with n arguments.
+// positions returns the positions in a command with n arguments.
 func (s span) positions(n int) []int {
 	last := s.last
 	if last < 0 {
@@ -48,7 +48,7 @@ func (s span) positions(n int) []int {
 	return all
 }
 
-// finders turns a server's key specifications into the quickest way to find the keys.
+// finders converts a server's key specifications to the fastest way to find the keys.
 func (f Fact) finders() (keys, changed span, find func([]any) ([]int, []int, error)) {
 	simple := true
 	for _, k := range f.Keys {
@@ -70,8 +70,8 @@ func (f Fact) finders() (keys, changed span, find func([]any) ([]int, []int, err
 	}
 }
 
-// changes are the specifications of keys that the command may change. XREADGROUP changes what its server calls read
-// only: the groups of its streams.
+// changes returns the specifications of the keys that the command may change. A server reports the streams of
+// XREADGROUP as read only, but XREADGROUP changes their groups.
 func (f Fact) changes() []KeySpec {
 	if f.Flags&Write == 0 {
 		return nil
@@ -88,7 +88,7 @@ func (f Fact) changes() []KeySpec {
 	return changing
 }
 
-// merge makes one span of specifications that follow each other.
+// merge combines consecutive specifications into one span, if they form one.
 func merge(specs []KeySpec) (span, bool) {
 	var whole span
 	for i, k := range specs {
@@ -108,7 +108,7 @@ func merge(specs []KeySpec) (span, bool) {
 	return whole, true
 }
 
-// walk finds the keys of specifications of which some are counted.
+// walk finds the keys of specifications that include counted keys.
 func walk(specs []KeySpec, args []any) ([]int, error) {
 	var keys []int
 	for _, k := range specs {
@@ -130,7 +130,7 @@ func walk(specs []KeySpec, args []any) ([]int, error) {
 	return keys, nil
 }
 
-// number reads how many keys follow the position i. With a step of 2 a value follows each key.
+// number reads the number of keys that follow position i. With a step of 2, a value follows each key.
 func number(args []any, i, step int) (int, error) {
 	n := 0
 	if i < len(args) {
@@ -142,7 +142,8 @@ func number(args []any, i, step int) (int, error) {
 	return n, nil
 }
 
-// word is the text that go-redis sends for an argument that may be an option or a count; "" for what is neither.
+// word returns the text that go-redis sends for an argument that may be an option or a count, or "" for other
+// arguments.
 func word(arg any) string {
 	switch v := arg.(type) {
 	case string:

@@ -9,13 +9,14 @@ import (
 	"github.com/luatx/luatx/internal/test/redistest"
 )
 
-// unconditional are the options of writes with which the reply decides no more than without them, for any command.
+// unconditional lists the options of writes that are not conditions of the reply, for any command.
 var unconditional = words(`EX PX EXAT PXAT KEEPTTL FIELDS IDS AND OR XOR NOT DIFF DIFF1 ANDOR ONE BEFORE AFTER
 	MAXLEN MINID = ~ LIMIT * KEEPREF DELREF IDMP IDMPAUTO IDMP-DURATION IDMP-MAXSIZE $ MKSTREAM ENTRIESREAD ENTRIESADDED MAXDELETEDID
 	BYSCORE BYLEX REV WEIGHTS AGGREGATE SUM MIN MAX REPLACE ABSTTL IDLETIME FREQ
 	FROMMEMBER FROMLONLAT BYRADIUS BYBOX BYPOLYGON M KM FT MI COUNT ANY ASC DESC STOREDIST`)
 
-// trims are the commands whose ACKED says which entries a trim may take: nobody acts on their number.
+// trims lists the commands whose option ACKED selects the entries that a trim may delete. Callers do not act on their
+// number.
 var trims = []string{"XADD", "XTRIM"}
 
 // TestEveryOptionOfAWriteIsClassified asks the server for the options of each write whose reply does not always decide. Each
@@ -27,7 +28,7 @@ func TestEveryOptionOfAWriteIsClassified(t *testing.T) {
 	if err != nil {
 		t.Skip("the server does not describe its commands: ", err)
 	}
-	maybe := make(map[string]bool) // the writes that do not always decide
+	maybe := make(map[string]bool) // the writes whose replies do not always decide
 	for _, s := range All() {
 		stores := s.Name == "SORT" || strings.HasPrefix(s.Name, "GEORADIUS") // they decide unless they store
 		maybe[s.Name] = s.Writes() && !s.Decides && !stores
@@ -60,7 +61,7 @@ func TestEveryOptionOfAWriteIsClassified(t *testing.T) {
 	}
 }
 
-// pairsOf returns a map of a reply in RESP3; nil if it is none.
+// pairsOf returns the map of a reply in RESP3, or nil if the reply is not a map.
 func pairsOf(reply any) map[any]any {
 	all, _ := reply.(map[any]any)
 	return all

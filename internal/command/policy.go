@@ -7,10 +7,10 @@ type policy struct {
 	decides bool
 	guard   Guard
 	undo    string
-	refusal string // why it may not stand in a transaction, and what to do instead
+	refusal string // why a transaction cannot contain the command, and an alternative
 }
 
-// The reasons of refusal.
+// The reasons why commands are refused.
 const (
 	blocks     = "it blocks, and a transaction must not wait; use the non-blocking form (LPOP, LMOVE, ZPOPMIN, XREAD without BLOCK …)"
 	connection = "it changes the connection, and a commit may use any connection; send it with the client, outside of the transaction"
@@ -30,8 +30,8 @@ const (
 	policyLFU  = "it works with maxmemory-policy *-lfu only; use the client outside of the transaction"
 )
 
-// policies says how each command is treated, and which are named twice. Commands of modules have no policy, and are
-// refused as unknown.
+// policies returns the policy of each command, and the names that have two policies. Commands of modules have no policy
+// and are refused as unknown.
 func policies() (all map[string]policy, twice []string) {
 	all = make(map[string]policy)
 	add := func(p policy, names string) {
@@ -60,7 +60,7 @@ func policies() (all map[string]policy, twice []string) {
 	reads(GuardPairs, "HGETALL")
 	reads(GuardNone, `TTL, PTTL, HTTL, HPTTL, DUMP, TOUCH, OBJECT ENCODING, OBJECT IDLETIME, OBJECT REFCOUNT, MEMORY USAGE,
 		HRANDFIELD, SRANDMEMBER, ZRANDMEMBER, XPENDING, XINFO STREAM, XINFO GROUPS, XINFO CONSUMERS`)
-	// It keeps the count that it finds in the key.
+	// PFCOUNT stores the count that it has computed in the key.
 	add(policy{decides: true, guard: GuardOrdered, undo: "i1"}, "PFCOUNT")
 
 	// Strings and bits.
@@ -144,7 +144,8 @@ func policies() (all map[string]policy, twice []string) {
 	return all, twice
 }
 
-// others are the commands that the server of table_gen.go does not have: those of Valkey, and those that Redis removed.
+// others lists the commands that the server of table_gen.go does not have: those of Valkey, and those that Redis
+// removed.
 var others = []Fact{
 	{Name: "CLUSTERSCAN", Since: "Valkey 9.1", Group: "cluster", Arity: -2},
 	{Name: "COMMANDLOG", Since: "Valkey 8.1", Group: "server", Arity: -2},

@@ -11,7 +11,7 @@ import (
 	"github.com/luatx/luatx/internal/test/redistest"
 )
 
-// grown are commands that took options only later, or whose options older servers counted in another way.
+// grown lists commands that got options only later, or whose options older servers counted differently.
 var grown = []string{
 	"EXPIRE", "PEXPIRE", "EXPIREAT", "PEXPIREAT", "BITCOUNT", "BITPOS", "LPOP", "RPOP", "ZRANK", "ZREVRANK", "XTRIM", "XSETID",
 	"PFMERGE", "XINFO", "XGROUP", "OBJECT", "MEMORY",
@@ -53,7 +53,7 @@ func TestTableAgreesWithServer(t *testing.T) {
 	}
 }
 
-// keyLines are arguments of every kind that moves keys, beside those of keyCases.
+// keyLines are commands of every kind that affects the positions of keys, in addition to those of keyCases.
 var keyLines = strings.Split(strings.TrimSpace(`
 MGET a b c
 MSETNX a 1
@@ -112,8 +112,8 @@ XPENDING k g
 XSETID k 1-1
 `), "\n")
 
-// divided are lines that servers read in different ways: Redis 6.0 does not know CLAIM, and of two destinations Redis 6.0 and
-// Valkey 9.1 name only the one that they write.
+// divided lists commands that servers parse differently: Redis 6.0 does not support CLAIM, and of two destinations
+// Redis 6.0 and Valkey 9.1 report only the one that they write.
 var divided = []string{"XREADGROUP GROUP g c CLAIM 100 STREAMS a >", "GEORADIUS k 1 2 3 m STOREDIST d STORE e"}
 
 func TestKeysAgreeWithServer(t *testing.T) {
@@ -143,7 +143,7 @@ func TestKeysAgreeWithServer(t *testing.T) {
 		for i, at := range keys {
 			got[i] = word(args[at])
 		}
-		slices.Sort(got) // the server names a destination last where it is movable
+		slices.Sort(got) // the server reports a destination last if its position can vary
 		slices.Sort(want)
 		if !slices.Equal(got, want) {
 			t.Errorf("%s: keys %q, the server says %q", line, got, want)

@@ -7,15 +7,15 @@ import (
 	"strings"
 )
 
-// row is a command as the table has it.
+// row is the entry of a command in the table.
 type row struct {
 	spec        Spec
-	adapt       func(Spec, []any) Spec // the form that arguments give it
+	adapt       func(Spec, []any) Spec // returns the form that the arguments select
 	refusal     error
 	subcommands rows
 }
 
-// rows are commands by name, in capitals and in small letters, as go-redis writes them.
+// rows contains the commands by name, in capitals and in small letters, because go-redis writes both.
 type rows map[string]*row
 
 func (r rows) find(name string) *row {
@@ -29,14 +29,14 @@ func (r rows) add(name string, one *row) {
 	r[name], r[strings.ToLower(name)] = one, one
 }
 
-// table holds every command that a server and the policy know.
+// table contains every command that the server or the policy lists.
 var table = func() rows {
 	all := make(rows)
 	policies, _ := policies()
 	for _, f := range slices.Concat(facts, others) {
 		p, ok := policies[f.Name]
 		if !ok {
-			continue // the package's tests and the generator say so
+			continue // the package's tests and the generator report it
 		}
 		container, subcommand, isSub := strings.Cut(f.Name, " ")
 		if !isSub {
@@ -69,7 +69,7 @@ func newRow(f Fact, p policy) *row {
 	return r
 }
 
-// All returns the allowed commands by name, each in its most general form.
+// All returns the allowed commands, sorted by name, each in its most general form.
 func All() []Spec {
 	var all []Spec
 	for r := range distinct() {
@@ -81,10 +81,10 @@ func All() []Spec {
 	return all
 }
 
-// Refusal is a command that cannot stand in a transaction, and why.
+// Refusal is a command that a transaction cannot contain, with the reason.
 type Refusal struct{ Name, Reason string }
 
-// Refused returns the refused commands by name.
+// Refused returns the refused commands, sorted by name.
 func Refused() []Refusal {
 	var all []Refusal
 	for r := range distinct() {
@@ -114,7 +114,7 @@ func RefusedForms() []Refusal {
 	return all
 }
 
-// distinct yields each command once, subcommands in place of their containers.
+// distinct yields each command once, with subcommands instead of their containers.
 func distinct() func(yield func(*row) bool) {
 	return func(yield func(*row) bool) {
 		for name, r := range table {
@@ -133,7 +133,7 @@ func distinct() func(yield func(*row) bool) {
 	}
 }
 
-// Problems says where a server's commands and the policy do not fit together.
+// Problems returns an error for each mismatch between a server's commands and the policy.
 func Problems(facts []Fact) []error {
 	var all []error
 	policies, twice := policies()

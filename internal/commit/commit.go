@@ -1,5 +1,5 @@
-// Package commit sends transactions. One type holds the request and the outcome, one file encodes its arguments for the script,
-// and one decodes the reply.
+// Package commit sends transactions. The type Commit holds the request and the outcome. encode.go encodes its arguments
+// for the script, and decode.go decodes the reply.
 package commit
 
 import (
@@ -13,7 +13,7 @@ import (
 	"github.com/luatx/luatx/internal/shard"
 )
 
-// Ack determines what a commit does about the entry from which its input was read.
+// Ack determines how a commit handles the entry from which its input was read.
 type Ack int
 
 // The values of Ack.
@@ -27,8 +27,8 @@ const (
 type Input struct {
 	Ack                            Ack
 	Stream, Group, Consumer, Entry string
-	// Strict asks XPENDING who owns the entry, even if no takeover is noted. A transaction without an id in an inbox needs it,
-	// because nothing else prevents a second commit of the entry from taking effect.
+	// Strict makes the commit ask XPENDING for the owner of the entry, even if no takeover is noted. A transaction
+	// without an id in an inbox needs this, because otherwise a second commit of the entry would also take effect.
 	Strict bool
 }
 
@@ -37,7 +37,7 @@ type Position struct {
 	Field  string // scope, source and partition
 	Offset string
 	After  string // the offset that must be committed; empty: none
-	Owner  string // the generation and the epoch, as OwnerOf writes them
+	Owner  string // the generation and the epoch, in the format of OwnerOf
 }
 
 // OwnerOf returns the owner of a position.
@@ -48,7 +48,8 @@ func OwnerOf(generation int64, epoch string) string {
 // epoch returns the epoch in the owner.
 func (p *Position) epoch() string { return strings.SplitN(p.Owner, " ", 3)[2] }
 
-// Command is a recorded command: its head, a string that is formatted once, and its arguments, beginning with the name.
+// Command is a recorded command: its head, which is a string that is formatted once, and its arguments, which begin
+// with the name.
 type Command struct {
 	Head string
 	Args []any
@@ -56,10 +57,10 @@ type Command struct {
 
 // Guard is a read whose reply must be unchanged when the transaction commits.
 type Guard struct {
-	Order  byte // of the reply, see internal/lua/_guard.lua
+	Order  byte // the order of the reply; see internal/lua/_guard.lua
 	Args   []any
 	Digest string
-	Size   int // of the reply, see internal/lua/_guard.lua
+	Size   int // the size of the reply; see internal/lua/_guard.lua
 }
 
 // Commit is one transaction: the request and its outcome.
@@ -68,20 +69,20 @@ type Commit struct {
 	Digest   string    // of the id, 16 bytes
 	Token    string    // 10 bytes: the base of the delivery or call, and the run
 	NotAfter time.Time // server time
-	Position *Position // nil: the digest is marked
+	Position *Position // the position that the commit moves; nil: the commit marks the digest
 	Input    Input
-	Delay    time.Duration // until a cold relay may take its events
+	Delay    time.Duration // the time until cold relays may claim the events
 	Events   []shard.Event
 	Commands []Command
 	Guards   []Guard
 	Order    []int    // the recorded position of each of Commands; nil: unchanged
 	Keys     []string // every key of the commands and guards
-	Keep     bool     // stores the replies for a retry
+	Keep     bool     // stores the replies for a repeated call
 
 	Outcome    Outcome
 	Now        time.Time // the server's time of the outcome
 	Unanswered bool      // a copy of an earlier request may still arrive
-	Replicated bool      // as Constants.Durability requires
+	Replicated bool      // reports whether the effect has reached everything that Constants.Durability requires
 	Tries      uint16    // number of round trips
 	Batch      uint16    // number of transactions that shared the last script
 	Err        error     // set if there is no outcome
@@ -92,8 +93,8 @@ type Commit struct {
 	plan     *plan
 	compiled *compiled // nil: the general script is used
 	notAfter int64     // in ms, as it is sent
-	args     int       // number of arguments behind the head and the digests
-	staged   bool      // an event has its body in a key of its own; see stage
+	args     int       // number of arguments after the head and the digests
+	staged   bool      // the body of an event has a separate key; see stage
 }
 
 // Calls reports whether the transaction calls procedures, which may emit events.
@@ -125,18 +126,18 @@ type State string
 const (
 	Committed  State = "committed"
 	Replayed   State = "replayed"   // committed before, by this delivery or call
-	Duplicate  State = "duplicate"  // committed before, by another
+	Duplicate  State = "duplicate"  // committed before, by another delivery or call
 	Expired    State = "expired"    // arrived after its deadline, or after its tombstone
 	Fenced     State = "fenced"     // another consumer owns the entry
-	Early      State = "early"      // the message in front is not committed; Text is the offset that is
-	Epoch      State = "epoch"      // the source counts anew; Text is the epoch that is stored
+	Early      State = "early"      // the preceding message is not committed; Text is the last committed offset
+	Epoch      State = "epoch"      // the source has a new epoch; Text is the stored epoch
 	Full       State = "full"       // the outbox is full; Text names the limit
 	Conflict   State = "conflict"   // the reply to a guard has changed
 	Aborted    State = "aborted"    // a procedure ended the transaction; everything was undone
-	Rejected   State = "rejected"   // a procedure ended the transaction for good; everything was undone
+	Rejected   State = "rejected"   // a procedure rejected the transaction permanently; everything was undone
 	Failed     State = "failed"     // a command failed; everything was undone
 	Refused    State = "refused"    // the server accepts no writes; nothing was done
-	Broken     State = "broken"     // a command failed, and so did the undo
+	Broken     State = "broken"     // a command failed, and the rollback failed too
 	Identity   State = "identity"   // the shard belongs to another layout or keyspace
 	Absent     State = "absent"     // resolve: not committed
 	Tombstoned State = "tombstoned" // resolve: not committed, and never will be
@@ -145,12 +146,12 @@ const (
 // Outcome is the result of one transaction.
 type Outcome struct {
 	State   State
-	Acked   bool          // the entry was acknowledged in the script
+	Acked   bool          // the script acknowledged the entry
 	Woken   bool          // other relays must be woken: there are new events that no relay has, and no relay was notified of the shard
-	Same    bool          // replayed by the same token, so that its events are these
-	Replies []any         // of the commands, if committed, in the order they ran
-	Emitted []shard.Event // by procedures, if committed
+	Same    bool          // replayed by the same token, so that the events are those of this transaction
+	Replies []any         // replies of the commands if the transaction is committed, in the order in which they ran
+	Emitted []shard.Event // events that procedures emitted, if the transaction is committed
 	Kept    string        // the stored replies of the earlier commit, in RESP and in that order
-	Index   int           // failed: the command that failed, from 1; an event: negative; 0: the script itself
+	Index   int           // failed: the number of the failed command, from 1; negative: an event; 0: the script itself
 	Text    string
 }

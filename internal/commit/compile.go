@@ -8,8 +8,8 @@ import (
 	"github.com/luatx/luatx/internal/command"
 )
 
-// A compiled script is internal/lua/commit.lua for one plan, so that it reads nothing of the plan from its arguments. It has the
-// same steps in the same order, and passes every transaction that it does not handle to commit.lua:
+// A compiled script is internal/lua/commit.lua for one plan, which its arguments need not contain. It has the same
+// steps in the same order, and passes every transaction that it does not handle to commit.lua:
 //
 //   - Before its first write, it returns 0. No transaction of the call was changed.
 //   - After that, it undoes the transaction and returns -1 as its flags.
@@ -34,7 +34,7 @@ const (
 	offPath = "'off the path of the plan'"
 )
 
-// shape is what determines the text of a compiled script.
+// shape contains everything that determines the text of a compiled script.
 type shape struct {
 	positioned bool // each moves a position instead of marking an id
 	ack        Ack
@@ -43,14 +43,14 @@ type shape struct {
 	steps      []step
 }
 
-// step is a command: its name, its undo class, and the number of arguments behind its key.
+// step is a command: its name, its undo class, and the number of arguments after its key.
 type step struct {
 	name  string
 	class byte
 	args  int
 }
 
-// inlined are the undo classes that a compiled script supports.
+// inlined contains the undo classes that a compiled script supports.
 const inlined = "-hik"
 
 // shapeOf returns the shape of a commit, and false if only commit.lua can handle it.
@@ -97,7 +97,7 @@ func (s shape) String() string {
 	return strings.Join(parts, ", ")
 }
 
-// The keys of a compiled script that precede those of its transactions.
+// The keys of a compiled script that precede the keys of its transactions.
 var (
 	inboxKeys    = []string{"void", "inbox:a"}
 	positionKeys = []string{"positions"}
@@ -134,7 +134,7 @@ func (s shape) keyCount() int {
 	return n
 }
 
-// head returns the number of arguments before those of the transactions.
+// head returns the number of arguments before the arguments of the transactions.
 func (s shape) head() int {
 	if s.ack == AckNone {
 		return 0
@@ -159,8 +159,8 @@ const (
 	argEntry // if there is an input
 )
 
-// firstPlace returns the position of the offset, which the offset that must be committed and the owner follow, if the transaction
-// has a position.
+// firstPlace returns the position of the offset if the transaction has a position. The offset that must be committed
+// and the owner follow it.
 func (s shape) firstPlace() int {
 	if s.ack == AckNone {
 		return argEntry
@@ -170,7 +170,7 @@ func (s shape) firstPlace() int {
 
 func (s shape) firstEvent() int {
 	if s.positioned {
-		return s.firstPlace() + positionArgs - 1 // the field stands in place of the digest
+		return s.firstPlace() + positionArgs - 1 // the field replaces the digest
 	}
 	return s.firstPlace()
 }

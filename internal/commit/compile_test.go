@@ -136,7 +136,7 @@ SADD k a
 ZADD k 1 a
 `), "\n")
 
-// denied are commands that a user may lack: those of transactions, events and the undo.
+// denied lists commands that a user may not be allowed to run. Transactions, events and the undo use them.
 var denied = strings.Fields("hincrby set getrange exists pexpiretime pexpireat unlink incr incrby append zadd zrem zcount zcard xack hdel")
 
 func (d draw) command(words []string, key string) Command {
@@ -179,7 +179,8 @@ func (d draw) kind() kind {
 	return k
 }
 
-// batch returns transactions of a kind, with separate keys, twice, so that the senders do not share them.
+// batch returns the transactions of a kind, with separate keys. It returns them twice, so that the senders do not share
+// them.
 func (d draw) batch(home shard.Shard, k kind) [2][]*Commit {
 	var both [2][]*Commit
 	for i := range 1 + max(0, d.IntN(8)-3) {
@@ -363,8 +364,8 @@ func answers(batch []*Commit) (list []string, woken bool) {
 	return list, woken
 }
 
-// round sends random transactions of a kind both ways, on a random state. It returns the batch that compiled scripts handled, and
-// the difference.
+// round sends random transactions of a kind to both databases, with a random state. It returns the batch that compiled
+// scripts handled, and the difference.
 func (w *twins) round(t *testing.T, d draw, k kind) (sent []*Commit, difference string) {
 	t.Helper()
 	ctx, home := t.Context(), w.shards.Shard(0)

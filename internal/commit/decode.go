@@ -45,14 +45,14 @@ func (k *compiled) outcome(rows []any, nth int) (Outcome, error) {
 	return committed(row), nil
 }
 
-// committed reads the flags of a commit and the replies behind them.
+// committed parses the flags of a commit and the replies that follow them.
 func committed(row []any) Outcome {
 	flags := eval.Number(row[0])
 	return Outcome{State: Committed, Acked: flags&1 != 0, Woken: flags&2 != 0, Replies: row[1:]}
 }
 
-// answer returns the result of the nth commit of a script. Each result is preceded by its size. A shard of another keyspace
-// returns one result for all.
+// answer returns the result of the nth commit of a script. The size of each result precedes it. A shard of another
+// keyspace returns one result for all commits.
 func answer(rows []any, nth int) []any {
 	for first := true; len(rows) > 0; first = false {
 		size, _ := rows[0].(int64)

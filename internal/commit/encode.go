@@ -14,8 +14,8 @@ import (
 	"github.com/luatx/luatx/internal/shard"
 )
 
-// The arguments of internal/lua/commit.lua behind the keys: a head, which all commits of a script share, the digest of each
-// commit, and then for each commit its plan, its token and the arguments that the plan announces.
+// The arguments of internal/lua/commit.lua after the keys are a head, which all commits of a script share, the digest
+// of each commit, and then for each commit its plan, its token and the arguments that the plan announces.
 
 // headArgs is the number of arguments in the head: the number of commits, and the group and consumer of their input.
 const headArgs = 3
@@ -23,7 +23,7 @@ const headArgs = 3
 // positionArgs is the number of arguments of a position in commit.lua.
 const positionArgs = 4
 
-// inputKeys is the number of keys of an input: the stream, and the notes of takeovers from its consumers.
+// inputKeys is the number of keys of an input: the stream, and the record of takeovers from its consumers.
 const inputKeys = 2
 
 // Pack implements eval.Load.
@@ -102,7 +102,7 @@ func (k *compiled) pack(calls []*eval.Call) (*eval.Script, []any) {
 	return script, argv
 }
 
-// key returns the field under which the inbox or the positions have the commit.
+// key returns the field of the commit in the inbox or in the positions.
 func (c *Commit) key() *string {
 	if c.Position != nil {
 		return &c.Position.Field
@@ -110,7 +110,8 @@ func (c *Commit) key() *string {
 	return &c.Digest
 }
 
-// Again implements eval.Load. A commit that a compiled script has skipped is sent to commit.lua, and so is one whose large body was gone.
+// Again implements eval.Load. It returns true if a compiled script has skipped the commit, which then goes to
+// commit.lua, or if a large body of the commit was missing.
 func (c *Commit) Again(reply any, nth int) bool {
 	if c.compiled == nil {
 		gone := c.bodyGone(reply, nth)
@@ -165,7 +166,7 @@ func (c *Commit) ownKeys() int {
 	return n
 }
 
-// appendKeys appends the keys that not every commit has.
+// appendKeys appends the keys that only some commits have.
 func (c *Commit) appendKeys(argv []any) []any {
 	if c.Keep {
 		for _, key := range c.Shard.ResultKeys() {
@@ -215,7 +216,7 @@ func (c Command) arguments() int {
 	return len(c.Args)
 }
 
-// append encodes the commit with its plan. Texts are passed by pointer, which needs no allocation.
+// append encodes the commit with its plan. It passes texts by pointer, which needs no allocation.
 func (c *Commit) append(args []any) []any {
 	args = append(args, c.plan.text, &c.Token, &c.notAfter)
 	if c.Input.Ack != AckNone {
@@ -244,8 +245,8 @@ func (c *Commit) append(args []any) []any {
 
 func (g Guard) head() string { return string(g.Order) + strconv.Itoa(len(g.Args)) }
 
-// Seal implements eval.Load. It replaces everything that belongs to the caller by copies. The size of guarded reads includes
-// their replies.
+// Seal implements eval.Load. It replaces all data that belongs to the caller with copies. The size of guarded reads
+// includes their replies.
 func (c *Commit) Seal() (args, bytes int) {
 	n := 0
 	for i := range c.Guards {
@@ -290,7 +291,7 @@ func appendFrozen(copies, args []any, size *int) []any {
 	return copies
 }
 
-// frozen returns an argument that nothing else can change, and that go-redis sends like the original.
+// frozen returns a copy of an argument that no other code can change, and that go-redis sends like the original.
 func frozen(arg any) any {
 	switch v := arg.(type) {
 	case string, int, int64:

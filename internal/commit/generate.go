@@ -106,7 +106,7 @@ func (g *generator) key(n int) string {
 	return fmt.Sprintf("K[%d]", g.keyCount()+n+1)
 }
 
-// args returns count arguments of the transaction from the nth on, step apart, each after a comma.
+// args returns count arguments of the transaction, beginning with the nth, at intervals of step. A comma precedes each.
 func (g *generator) args(n, count, step int) string {
 	var b strings.Builder
 	for i := range count {
@@ -137,7 +137,7 @@ func linear(times, plus int) string {
 // place returns the position of the flags, or of the nth reply, in the result of transaction i.
 func (g *generator) place(n int) string { return linear(len(g.steps)+1, 1-len(g.steps)+n) }
 
-// begin returns code that computes where the arguments and keys of transaction i begin.
+// begin returns code that computes the positions at which the arguments and keys of transaction i begin.
 func (g *generator) begin() string {
 	p := linear(g.width(), g.head()-g.width())
 	if len(g.steps) == 0 {
@@ -146,7 +146,7 @@ func (g *generator) begin() string {
 	return fmt.Sprintf("local p, k = %s, %s", p, linear(len(g.steps), g.keyCount()-len(g.steps)))
 }
 
-// gather writes code that collects what the transactions of a batch have in common.
+// gather writes code that collects the data that the transactions of a batch share.
 func (g *generator) gather() {
 	g.put("local n = (#A - %d) / %d", g.head(), g.width())
 	if g.positioned {
@@ -185,7 +185,8 @@ func (g *generator) score() string {
 	return fmt.Sprintf("string.format('%%d', NOW + %d)", g.delay)
 }
 
-// inbox writes code that passes duplicates, expired transactions and inboxes due for rotation to commit.lua.
+// inbox writes code that passes duplicates and expired transactions to commit.lua. If the inbox is due for rotation, it
+// passes all transactions.
 func (g *generator) inbox() {
 	if g.batch && !g.positioned {
 		g.put("local rows = try(unpack(asked))\nlocal meta = rows[1]")
@@ -228,7 +229,8 @@ func (g *generator) all() string {
 	return fmt.Sprintf("%d * n", g.events)
 }
 
-// capacity writes code that passes transactions to commit.lua if there is no room for their events, or if the outbox has them.
+// capacity writes code that passes transactions to commit.lua if there is no room for their events, or if the outbox
+// already contains them.
 func (g *generator) capacity() {
 	if g.events == 0 {
 		return
@@ -252,8 +254,8 @@ func (g *generator) capacity() {
 	}
 }
 
-// mark writes the first write: either the server rejects it, or the id is a duplicate, or every later write is undone after an
-// error. For a batch, it also writes the events.
+// mark writes the code of the first write. If the server accepts it and the id is not a duplicate, every later write is
+// undone after an error. For a batch, mark also writes the code that adds the events.
 func (g *generator) mark() {
 	if !g.batch {
 		if g.positioned {
@@ -362,7 +364,8 @@ func (g *generator) enqueue() {
 	}
 }
 
-// step writes code that saves the old value of what a command changes and runs the command. The last command needs no undo.
+// step writes code that saves the old value of the data that a command changes, and runs the command. The last command
+// needs no undo.
 func (g *generator) step(i int, s step, at int) {
 	n, key := i+1, g.key(i)
 	g.put("step = %d -- %s", n, s.name)
@@ -411,7 +414,7 @@ func (g *generator) finish() {
 		written := "string.format('%d %d %d %s', events" + fewer + ", bytes" + smaller + ", enqueued + " + came + ", parked)"
 		if g.delay == 0 {
 			g.put("if before == '0' or idle ~= '' then %s = 2 end", flags)
-		} else { // they belong to the inline relay, so no other is woken
+		} else { // the events belong to the inline relay, so no other relay is woken
 			written += " .. ((before == '0' or idle ~= '') and ' idle' or '')"
 		}
 		g.put("try('HSET', @COUNTS, 'totals', %s)", written)

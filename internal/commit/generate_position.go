@@ -1,10 +1,11 @@
 package commit
 
-// The position of a transaction in a compiled script; see internal/lua/_position.lua for the record. The script moves a position
-// only if the record has the same owner, epoch and number of digits and a lower offset. It passes everything else to commit.lua.
+// A compiled script handles the position of a transaction only if the record has the same owner, epoch and number of
+// digits and a lower offset. It passes every other transaction to commit.lua. See internal/lua/_position.lua for the
+// record.
 
-// position writes code that checks the position of a single transaction. It declares old, the record, or false if there is none,
-// and moved, the new one.
+// position writes code that checks the position of a single transaction. It declares old, which is the record or false
+// if there is none, and moved, which is the new record.
 func (g *generator) position() {
 	g.put("if NOW > %s then %s end", g.arg(argDeadline), leave)
 	offset, after, owner := g.arg(g.firstPlace()), g.arg(g.firstPlace()+1), g.arg(g.firstPlace()+2)
@@ -13,7 +14,7 @@ func (g *generator) position() {
 	g.put("local moved = %s .. %s .. %s", g.arg(argToken), offset, owner)
 }
 
-// follows writes code that leaves unless a record lets a transaction move it.
+// follows writes code that returns early unless a record lets a transaction move it.
 func (g *generator) follows(record, offset, after, owner string) {
 	g.put("if %s then", record)
 	g.put("local cut = #%s - #%s\nlocal stored = string.sub(%s, 11, cut)", record, owner, record)
@@ -21,8 +22,9 @@ func (g *generator) follows(record, offset, after, owner string) {
 	g.put("elseif %s ~= '' then %s end", after, leave)
 }
 
-// positions writes code that checks the positions of a batch in order. It declares olds, the record before each transaction, and
-// stopped, the positions that a failed transaction keeps later ones from moving. Each position is written once.
+// positions writes code that checks the positions of a batch in order. It declares olds, the record before each
+// transaction, and stopped, the positions that later transactions must not move after a failure. Each position is
+// written once.
 func (g *generator) positions() {
 	g.put("local rows = try(unpack(asked))\nif rows.err then %s end", leave)
 	g.put("local olds, stopped, at, last = {}, {}, {}, 2")
@@ -34,7 +36,8 @@ func (g *generator) positions() {
 	g.put("olds[i], marks[known + 1] = old, %s .. offset .. owner\nend", g.arg(argToken))
 }
 
-// unmark writes code that takes the mark or the position of a failed transaction back, unless left says that something was not undone.
+// unmark writes code that restores the mark or the position of a failed transaction, unless left contains commands that
+// were not undone.
 func (g *generator) unmark(field string) {
 	switch {
 	case !g.positioned:

@@ -34,8 +34,8 @@ func (g *generator) keepString(n int, key string, class byte) {
 	}
 }
 
-// undo writes code that undoes a transaction and its mark. After a rollback failure, the mark stays, and every redelivery returns
-// the failure.
+// undo writes code that undoes a transaction and its mark. After a rollback failure, the mark stays, and every
+// redelivery returns the failure.
 func (g *generator) undo() {
 	g.put("local undo = {}")
 	if g.events == 0 {

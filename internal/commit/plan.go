@@ -20,8 +20,8 @@ const (
 	maxCompiled = 64
 	// maxPlans is the maximum number of known plans. A service has one for each kind of transaction and number of arguments.
 	maxPlans = 512
-	// barred is the number of times that a plan must be sent before it is compiled again, after its compiled script could not be
-	// loaded or passed too many transactions to commit.lua.
+	// barred is the number of times that a plan must be sent before it is compiled again, after its compiled script
+	// failed to load or passed too many transactions to commit.lua.
 	barred = 10_000
 	// loadTimeout bounds the loading of a compiled script.
 	loadTimeout = 10 * time.Second
@@ -29,14 +29,14 @@ const (
 	noteEvery = 4096
 )
 
-// plan is what transactions of one kind have in common.
+// plan is the part that transactions of one kind share.
 type plan struct {
-	text any // a string, as internal/lua/commit.lua reads it
+	text any // a string, in the format of internal/lua/commit.lua
 
-	seen     atomic.Int64    // how often it was sent; add lets older uses count less
+	seen     atomic.Int64    // number of times the plan was sent; add reduces the weight of older uses
 	hits     atomic.Int64    // transactions that the compiled script has decided
 	left     atomic.Int64    // transactions that it has passed to commit.lua
-	noted    [2]atomic.Int64 // the noted parts of hits and left
+	noted    [2]atomic.Int64 // the parts of hits and left that were noted
 	settled  atomic.Bool     // it is being compiled, or cannot be
 	compiled atomic.Pointer[compiled]
 }
@@ -128,7 +128,7 @@ func (p *plans) lookup(key []byte, size int) *plan {
 	return found
 }
 
-// add adds a compiled plan. If there are too many, it drops the least used one. Older uses count less.
+// add adds a compiled plan. If there are too many, it drops the least used one. Older uses have less weight.
 func (p *plans) add(made *compiled) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -143,7 +143,8 @@ func (p *plans) add(made *compiled) {
 	made.plan.compiled.Store(made)
 }
 
-// drop removes the compiled script of a plan. More is how many additional times the plan must be sent before it is compiled again.
+// drop removes the compiled script of a plan. More is the additional number of times that the plan must be sent before
+// it is compiled again.
 func (p *plans) drop(dropped *plan, more int64) {
 	p.compiled = slices.DeleteFunc(p.compiled, func(plan *plan) bool { return plan == dropped })
 	dropped.compiled.Store(nil)
@@ -154,7 +155,8 @@ func (p *plans) drop(dropped *plan, more int64) {
 	dropped.settled.Store(false)
 }
 
-// leave counts a transaction that a compiled script has passed to commit.lua. If there are many, the compiled script is dropped.
+// leave counts a transaction that a compiled script has passed to commit.lua. If there are many, leave drops the
+// compiled script.
 func (p *plans) leave(left *plan) {
 	const few = 16
 	if n := left.left.Add(1); n < few || n < left.hits.Load()/4 {
@@ -175,7 +177,7 @@ func (k *compiled) hit() {
 	}
 }
 
-// note reports the use of the script since the last note to operators.
+// note reports how often the script was used since the last note to operators.
 func (k *compiled) note() {
 	since := func(counter, noted *atomic.Int64) int64 {
 		n := counter.Load()
@@ -225,7 +227,7 @@ func (s *Sender) compile(made *compiled) {
 	made.note()
 }
 
-// Wait returns when no plan is being compiled or noted. Nothing may be sent meanwhile.
+// Wait returns when no plan is being compiled or noted. The caller must not send anything meanwhile.
 func (s *Sender) Wait() { s.background.Wait() }
 
 // CompileAfter sets how many transactions of a plan are sent before it is compiled. If n is 0, no plan is compiled, and no

@@ -9,14 +9,15 @@ import (
 	"github.com/luatx/luatx/internal/shard"
 )
 
-// The replies of the probe: which keys the server and the user's rights can restore whole.
+// The results of the probe: the keys that the server and the user's rights allow to restore completely.
 const (
 	restoresStrings = "1"
 	restoresAll     = "2"
 )
 
-// Probe asks a server which commands of the undo it supports, and stores the result for every later commit. It returns the
-// missing commands, without which nothing should be committed, and whether every key can be restored. It retries like Ask.
+// Probe checks which commands of the undo a server supports, and stores the result for all later commits. It returns
+// the missing commands, without which the caller should not commit, and whether every key can be restored. It retries
+// like Ask.
 func (s *Sender) Probe(ctx context.Context, home shard.Shard, failed func(error)) (lacks []string, restores bool, err error) {
 	call := eval.NewCall(s.probe, home.ProbeKeys(), nil)
 	var reply any

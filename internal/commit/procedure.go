@@ -17,11 +17,11 @@ type Procedure struct {
 	Source string
 }
 
-// hidden are the globals with which a procedure could bypass its guarded redis, or run text from its caller.
+// hidden lists the globals with which a procedure could bypass its guarded redis, or run text from its caller.
 const hidden = "_G, load, loadstring, loadfile, dofile, require, module, getfenv, setfenv, newproxy"
 
-// sources returns the text that internal/lua/_procedure.lua expects. Only constants of luatx precede it, so a procedure sees only
-// what it is given.
+// sources returns the text that internal/lua/_procedure.lua expects. Only constants of luatx precede the text, so that
+// a procedure can access only these and its own parameters.
 func sources(procedures []Procedure) string {
 	var b strings.Builder
 	if len(procedures) == 0 {
@@ -46,10 +46,10 @@ func locals(b *strings.Builder, names []string, list string) {
 	}
 }
 
-// scriptLine matches a script line as Redis and (the last alternative) miniredis report it.
+// scriptLine matches a script line in the errors of Redis and, with the last alternative, of miniredis.
 var scriptLine = regexp.MustCompile(`(?:@?user_script:|<string> line:|^:)(\d+)`)
 
-// Locate replaces script lines in an error's text by the name of the procedure and its own line.
+// Locate replaces each script line in an error's text with the name of the procedure and the line within it.
 func (s *Sender) Locate(text string) string {
 	return scriptLine.ReplaceAllStringFunc(text, func(place string) string {
 		n, err := strconv.Atoi(scriptLine.FindStringSubmatch(place)[1])

@@ -280,9 +280,9 @@ func TestFlightKeepsToMaxBatchSizeAndALargerTransactionFliesAlone(t *testing.T) 
 	})
 }
 
-// TestDepartingCaller tests that a caller returns when its context or its own deadline ends. Before its request is sent, the
-// error states that it was not sent; in flight, that it may have been executed. The flight continues for the others and does not
-// access the caller's memory.
+// TestDepartingCaller tests that a caller returns when its context or its own deadline ends. If its request was not
+// sent, the error states that. If the request is in flight, the error states that it may have been executed. The flight
+// continues for the other callers and does not access the caller's memory.
 func TestDepartingCaller(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -367,8 +367,8 @@ func departing(t *testing.T, after func(context.Context, time.Duration) (context
 	})
 }
 
-// A caller whose time is over must not read fields of its call that a flight may still write. Only the race detector finds such a
-// read, and not under synctest, whose clock synchronizes goroutines.
+// A caller that has run out of time must not read fields of its call that a flight may still write. Only the race
+// detector finds such a read. It does not find it under synctest, whose clock synchronizes goroutines.
 func TestCallerDoesNotReadACallThatHeLeftInFlight(t *testing.T) {
 	t.Parallel()
 	set, server := newCounter(t)

@@ -12,11 +12,11 @@ import (
 type Read struct {
 	Reply  any // an error if the server returned one
 	Digest string
-	Size   int // what the reply counts, see internal/lua/_guard.lua
+	Size   int // the size of the reply, as counted in internal/lua/_guard.lua
 }
 
-// Read runs reads on the master atomically, and returns their replies with digests. Keys are the keys that are read. If the
-// replies count more than room, it returns only those that fit.
+// Read runs reads on the master atomically, and returns their replies with digests. Keys contains the keys of the
+// reads. If the size of the replies exceeds room, Read returns only those that fit.
 func (s *Sender) Read(ctx context.Context, home shard.Shard, keys []string, reads []Guard, room int) ([]Read, error) {
 	args := []any{room}
 	for _, read := range reads {
@@ -51,5 +51,5 @@ func (s *Sender) Read(ctx context.Context, home shard.Shard, keys []string, read
 	return out, nil
 }
 
-// tooLarge is the number in the reply of internal/lua/read.lua for a read that exceeds the room.
+// tooLarge is the number that internal/lua/read.lua returns for a read that exceeds the room.
 const tooLarge = 2

@@ -140,7 +140,8 @@ func TestForeignShardAnswersAll(t *testing.T) {
 	}
 }
 
-// elsewhere are the scripts that other packages run: pipeline.SetNX, internal/rekey, internal/process, internal/history, stream and admin.
+// elsewhere lists the scripts that other packages run: pipeline.SetNX, internal/rekey, internal/process,
+// internal/history, stream and admin.
 var elsewhere = []string{
 	"release.lua", "drop.lua", "deadletter.lua", "dismiss.lua", "fetch.lua", "hold.lua", "takeover.lua", "putback.lua", "trim.lua",
 	"lease.lua", "members.lua", "partition.lua", "dead.lua", "deadimport.lua", "acknowledge.lua", "window.lua", "process.lua", "history.lua",

@@ -27,10 +27,10 @@ type Sender struct {
 
 	background   sync.WaitGroup // compiles and notes plans
 	compileAfter atomic.Int64   // see CompileAfter
-	stringsOnly  atomic.Bool    // set by Probe: other keys cannot be restored whole
+	stringsOnly  atomic.Bool    // set by Probe: keys of other types cannot be restored completely
 }
 
-// New composes the scripts. It does no I/O. Plans are not compiled before CompileAfter is called.
+// New generates the scripts. It does no I/O. The Sender compiles no plans before CompileAfter is called.
 func New(runner *eval.Runner, c shard.Constants, procedures []Procedure) *Sender {
 	script := func(name string) *eval.Script { return runner.Script(name, c.Script(name)) }
 	return &Sender{
@@ -45,12 +45,12 @@ func New(runner *eval.Runner, c shard.Constants, procedures []Procedure) *Sender
 	}
 }
 
-// Send sends commits, and returns when each has a reply, ctx has ended, or the time until has come; a zero until leaves that to
-// ctx. Commits share round trips and scripts with each other, and with those that others send at the same time. Each takes effect
-// as a whole or not at all. Their order is not defined.
+// Send sends commits. It returns when each commit has a reply, when ctx ends, or at the time until. A zero until means
+// no such time. Commits share round trips and scripts with each other, and with concurrent commits of others. Each
+// takes effect completely or not at all. Their order is not defined.
 //
-// The tail is sent once, behind the commits in the same pipeline, for the next commands of a consumer; its commands carry their
-// own errors. A batch with a tail shares nothing with others.
+// Send sends the tail once, after the commits in the same pipeline. The tail contains the next commands of a consumer,
+// and each of them carries its own error. A batch with a tail shares nothing with other batches.
 func (s *Sender) Send(ctx context.Context, until time.Time, batch []*Commit, tail ...redis.Cmder) {
 	var few [4]*eval.Call
 	open := few[:0]
@@ -67,8 +67,8 @@ func (s *Sender) Send(ctx context.Context, until time.Time, batch []*Commit, tai
 	}
 }
 
-// together makes commits of one source that must follow each other share a script, in which they keep their order. Those of different
-// plans share the general one.
+// together makes the commits of one source that must keep their order share a script, in which they keep it. If their
+// plans differ, all commits of the batch use the general script.
 func together(batch []*Commit) {
 	mixed := func(c *Commit) bool {
 		return c.Position != nil && c.Position.After != "" && c.compiled != batch[0].compiled
@@ -92,8 +92,9 @@ func (s *Sender) prepare(c *Commit) {
 	c.call = eval.Call{Script: s.commit, Key: c.Shard.Void, Load: c, Wait: s.durability}
 }
 
-// Resolve returns the state of a digest or a position, or of a token if it is not empty, and the server's time. With a tombstone, it
-// prevents a copy of the token's commit from taking effect up to that server time. If there is a position, the digest does not count.
+// Resolve returns the state of a digest or a position, and the server's time. The state is that of the token's commit,
+// unless token is empty. A tombstone prevents a copy of that commit from taking effect up to that server time. If there
+// is a position, Resolve ignores the digest.
 func (s *Sender) Resolve(ctx context.Context, home shard.Shard, digest string, position *Position, token string, tombstone time.Time) (state State, text string, now time.Time, err error) {
 	until := ""
 	if !tombstone.IsZero() {

@@ -7,15 +7,18 @@ import (
 )
 
 const (
-	// stageFrom is the size from which a body goes around the script. Redis hashes and copies each byte that enters Lua.
+	// stageFrom is the size in bytes from which a body bypasses the script. Redis hashes and copies each byte that
+	// enters Lua.
 	stageFrom = 8 << 10
-	// stageGrace is how much longer the server keeps a body than the script may arrive. Clocks may differ.
+	// stageGrace is the time for which the server keeps a body after the last moment at which the script may arrive.
+	// Clocks may differ.
 	stageGrace = time.Minute
 )
 
-// stage lets large bodies go around the script. Each one is stored in a key of this run, with an expiry, in front of the script, which
-// makes it permanent. The name of the key is that of no other run: its event may have another body. A copy of the command
-// that arrives late changes nothing, because of NX, and what it leaves expires.
+// stage lets large bodies bypass the script. A command before the script stores each body in a key with an expiry, and
+// the script makes the key permanent. The name of the key is unique to this run, because another run may have another
+// body. A copy of the command that arrives late changes no existing key, because of NX, and a key that it creates
+// expires.
 func (c *Commit) stage() {
 	c.staged = false
 	for i := range c.Events {
@@ -26,7 +29,7 @@ func (c *Commit) stage() {
 	}
 }
 
-// unstage sends all bodies within the script.
+// unstage sends all bodies as arguments of the script.
 func (c *Commit) unstage() {
 	c.staged = false
 	for i := range c.Events {
@@ -48,8 +51,8 @@ func (c *Commit) stores(commands [][]any) [][]any {
 	return commands
 }
 
-// bodyGone reports whether commit.lua did nothing because a large body was not there: the server may have evicted it, or
-// refused to store it.
+// bodyGone reports whether commit.lua did nothing because a large body was missing. The server may have evicted the
+// body, or may have refused to store it.
 func (c *Commit) bodyGone(reply any, nth int) bool {
 	if !c.staged {
 		return false

@@ -8,23 +8,23 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// Call is one call of a script, which is retried until the server replies. The script must tolerate running twice with the same
-// arguments; its tokens, leases and ids serve that purpose.
+// Call is one call of a script. The Runner retries it until the server replies. The script must tolerate a second run
+// with the same arguments; its tokens, leases and ids serve that purpose.
 type Call struct {
 	Script *Script
 	Key    string     // determines the node
-	Argv   []any      // EVALSHA, its hash, the number of keys, the keys, the arguments; nil: Load.Pack makes them
-	Ahead  [][]any    // commands in front of the script, in the same pipeline; their replies are ignored
+	Argv   []any      // EVALSHA, its hash, the number of keys, the keys, the arguments; nil: Load.Pack creates them
+	Ahead  [][]any    // commands before the script, in the same pipeline; their replies are ignored
 	Load   Load       // nil: the call does not share its script
 	Wait   Durability // the wait after the script; the same for all calls in a round trip
-	Until  time.Time  // the caller gives up then; zero: when its context ends
+	Until  time.Time  // the caller gives up at this time; zero: when its context ends
 	Alone  bool       // the call does not share its round trip
 
 	// Failure is the error of the last round trip, or nil if the server has replied.
 	Failure error
 	// Unanswered reports whether a copy of an earlier request may still arrive.
 	Unanswered bool
-	// Replicated reports whether the effect has reached what Wait requires.
+	// Replicated reports whether the effect has reached everything that Wait requires.
 	Replicated bool
 	// Tries is the number of round trips.
 	Tries uint16
@@ -37,7 +37,7 @@ type Call struct {
 	// The state of the call in flight. A caller that leaves the call in flight does not access these fields again.
 	ctx   context.Context
 	queue *nodeQueue
-	done  chan struct{} // closed when the reply is there
+	done  chan struct{} // closed when the call has its reply
 	in    *Call         // the call that carries this one: itself, or one that carries several loads
 	nth   int           // position of the load in that call
 	self  [1]*Call      // the call as a list
@@ -47,28 +47,29 @@ type Call struct {
 	err      error
 	together bool // the round trip or the script is shared
 	members  uint16
-	reached  bool // what Wait requires
+	reached  bool // the effect has reached everything that Wait requires
 }
 
 // Load is the part of a call that can share a script with the loads of other calls.
 type Load interface {
-	// Seal copies what belongs to the caller, which may return while the call is in flight. It returns the number of arguments of
-	// the load, and their size in bytes.
+	// Seal copies data that belongs to the caller, because the caller may return while the call is in flight. It
+	// returns the number of arguments of the load, and their size in bytes.
 	Seal() (args, bytes int)
-	// Join reports whether another load fits into the same script. It returns the load with which further ones must fit.
+	// Join reports whether another load fits into the same script. It returns the load that further loads must fit.
 	Join(other Load) (Load, bool)
-	// Pack returns the script, the arguments of one EVALSHA for the loads of the calls, and the commands in front of it. The
-	// receiver is the load of the first call.
+	// Pack returns the script, the arguments of one EVALSHA for the loads of the calls, and the commands that precede
+	// it. The receiver is the load of the first call.
 	Pack(calls []*Call) (script *Script, argv []any, ahead [][]any)
-	// Again reports whether the script has skipped the load, the nth in the reply, so that the call is sent again at once.
+	// Again reports whether the script has skipped the load, which is the nth in the reply. If so, the call is sent
+	// again at once.
 	Again(reply any, nth int) bool
 }
 
 // Reply returns the reply of the script and the position of the call's load in it.
 func (c *Call) Reply() (reply any, nth int) { return c.in.reply, c.nth }
 
-// once is a command that go-redis does not retry, nor the pipeline that contains it, because a retry after a lost reply would be
-// an execution that luatx does not count. Redirections of a cluster are still followed.
+// once is a command that go-redis does not retry. It does not retry a pipeline that contains one either. A retry after
+// a lost reply would be an execution that luatx does not count. Redirections of a cluster are still followed.
 type once struct{ *redis.Cmd }
 
 func (once) NoRetry() bool { return true }
@@ -87,7 +88,7 @@ func (c *Call) answer(cmd once) {
 	}
 }
 
-// pack prepares the call for a separate script, once.
+// pack prepares the call for a separate script. It packs the arguments only once.
 func (c *Call) pack() {
 	c.in, c.nth = c, 0
 	c.err, c.together, c.members, c.reached = nil, false, 1, false
@@ -103,7 +104,8 @@ func (c *Call) settle() {
 	c.Failure, c.shared, c.Replicated, c.Batch = in.err, in.together, in.reached, in.members
 }
 
-// argumentWeight is the weight of an argument besides its bytes, because it needs as much CPU time on the server.
+// argumentWeight is the weight of an argument in addition to its bytes. An argument needs as much CPU time on the
+// server.
 const argumentWeight = 60
 
 // seal makes a call independent of its caller, which may leave it in flight and reuse the memory of its arguments. It also

@@ -7,8 +7,8 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// Durability is what a commit, or a relay's claim, waits for after its script. The wait uses the same connection, because the
-// server waits for the writes of that connection. All calls of a round trip share one wait.
+// Durability is the condition for which a commit, or a relay's claim, waits after its script. The wait uses the same
+// connection, because the server waits for the writes of that connection. All calls of a round trip share one wait.
 type Durability struct {
 	Replicas int
 	Fsync    bool
@@ -25,7 +25,8 @@ func (d Durability) Patient(ctx context.Context, until time.Time) bool {
 	return !ok || time.Until(deadline) >= 2*d.Timeout
 }
 
-// wait returns the command that waits, for at most half of the remaining time, so that the reply of the script still arrives.
+// wait returns the command that waits. It waits for at most half of the remaining time, so that the script's reply
+// still arrives.
 func (d Durability) wait(ctx context.Context) *redis.Cmd {
 	timeout := d.Timeout
 	if deadline, ok := ctx.Deadline(); ok {
@@ -47,10 +48,12 @@ func (d Durability) reached(reply any) bool {
 	return len(counts) == 2 && Number(counts[0]) >= 1 && Number(counts[1]) >= d.Replicas
 }
 
-// ReadTimeout returns how long the client waits for a reply. It returns 0 if the client waits forever, or if that is unknown.
+// ReadTimeout returns the time for which the client waits for a reply. It returns 0 if the client waits forever, or if
+// the time is unknown.
 func (r *Runner) ReadTimeout() time.Duration { return ReadTimeout(r.client) }
 
-// ReadTimeout returns how long a client waits for a reply. It returns 0 if the client waits forever, or if that is unknown.
+// ReadTimeout returns the time for which a client waits for a reply. It returns 0 if the client waits forever, or if
+// the time is unknown.
 func ReadTimeout(client redis.UniversalClient) time.Duration {
 	switch c := client.(type) {
 	case *redis.Client:

@@ -21,7 +21,8 @@ type Script struct {
 	argument any // the sha
 }
 
-// Argv returns the beginning of the arguments of a call with that many keys. It has capacity for the keys and for args arguments.
+// Argv returns the first arguments of a call with the given number of keys. It has capacity for the keys and for args
+// arguments.
 func (s *Script) Argv(keys, args int) []any {
 	return append(make([]any, 0, FirstKey+keys+args), "evalsha", s.argument, keys)
 }
@@ -37,10 +38,10 @@ type Runner struct {
 	scripts   []*Script
 	queue     *queue
 	wakes     wakes
-	warned    atomic.Bool // that Durability is not available
+	warned    atomic.Bool // the log has a warning that Durability is not available
 }
 
-// New returns a Runner. It does no I/O. The channels of wake-ups are in the namespace.
+// New returns a Runner. It does no I/O. The channels of wake-ups belong to the namespace.
 func New(client redis.UniversalClient, namespace string, log *slog.Logger) *Runner {
 	r := &Runner{client: client, namespace: namespace, log: log}
 	r.queue = &queue{runner: r, nodes: make(map[string]*nodeQueue)}
@@ -54,7 +55,7 @@ func (r *Runner) Client() redis.UniversalClient { return r.client }
 // Log returns the logger.
 func (r *Runner) Log() *slog.Logger { return r.log }
 
-// NewScript returns a script that its caller loads.
+// NewScript returns a script. The caller is responsible for loading it.
 func NewScript(name, text string) *Script {
 	sum := sha1.Sum([]byte(text)) //nolint:gosec // see above
 	sha := hex.EncodeToString(sum[:])
@@ -82,7 +83,7 @@ func (r *Runner) SHAs() iter.Seq2[string, string] {
 	}
 }
 
-// Load loads every script into the server's cache, or on a cluster into that of each node.
+// Load loads every script into the server's cache. On a cluster, it loads them into the cache of each node.
 func (r *Runner) Load(ctx context.Context) error {
 	for _, script := range r.scripts {
 		if err := r.LoadScript(ctx, script); err != nil {
@@ -92,7 +93,7 @@ func (r *Runner) Load(ctx context.Context) error {
 	return nil
 }
 
-// LoadScript loads one script in the same way.
+// LoadScript is like Load for one script.
 func (r *Runner) LoadScript(ctx context.Context, script *Script) error {
 	if err := r.client.ScriptLoad(ctx, script.Text).Err(); err != nil {
 		return &ServerError{script.Name, err}
@@ -100,8 +101,9 @@ func (r *Runner) LoadScript(ctx context.Context, script *Script) error {
 	return nil
 }
 
-// Ask calls f with a client of the node that serves a key. It returns when f succeeds or the server rejects the request for good.
-// After any other error it retries, like Eval, until ctx ends. It passes the error of each failed attempt to failed.
+// Ask calls f with a client of the node that serves a key. It returns when f succeeds or the server rejects the request
+// permanently. After any other error it retries, like Eval, until ctx ends. It passes the error of each failed attempt
+// to failed.
 func (r *Runner) Ask(ctx context.Context, key string, failed func(error), f func(ctx context.Context, node redis.UniversalClient) error) error {
 	for try := 0; ; try++ {
 		node, err := r.master(ctx, key)
@@ -119,8 +121,8 @@ func (r *Runner) Ask(ctx context.Context, key string, failed func(error), f func
 	}
 }
 
-// Node returns the address of the node that serves a key, or "" if the client is not a cluster client. The state of the cluster
-// must be loaded, as Ask does.
+// Node returns the address of the node that serves a key, or "" if the client is not a cluster client. The client must
+// have loaded the state of the cluster, as it has after Ask.
 func (r *Runner) Node(ctx context.Context, key string) string {
 	return r.queue.node(ctx, key)
 }

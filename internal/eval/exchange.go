@@ -30,8 +30,8 @@ func (r *Runner) pipeline(ctx context.Context, calls []*Call, tail ...redis.Cmde
 	}
 }
 
-// exchange makes one round trip with calls on one node, and a second one for scripts that the server did not have. The tail is
-// sent once, behind the calls, and carries its own errors.
+// exchange makes one round trip with calls on one node, and a second one for scripts that the server did not have. The
+// tail is sent once, after the calls, and carries its own errors.
 func (r *Runner) exchange(ctx context.Context, calls []*Call, tail ...redis.Cmder) {
 	r.transmit(ctx, calls, tail...)
 	var forgotten []*Call
@@ -101,8 +101,8 @@ func pipe(ctx context.Context, client redis.UniversalClient, calls []*Call, tail
 	}
 }
 
-// redirectError is a redirection that a pipeline could not follow. It is not final: go-redis returns the redirection if the node
-// that it leads to does not respond.
+// redirectError is a redirection that a pipeline could not follow. It is not final. go-redis returns it if the target
+// node does not respond.
 type redirectError struct{ text string }
 
 func (e redirectError) Error() string { return "redirected: " + e.text }

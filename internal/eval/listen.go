@@ -12,7 +12,8 @@ import (
 	"github.com/luatx/luatx/internal/slot"
 )
 
-// wakeSilence is how long a subscription may be silent before a ping. It is given up after twice that time.
+// wakeSilence is the time for which a subscription may be silent before a ping. After twice that time, Listen gives it
+// up.
 const wakeSilence = 10 * time.Second
 
 // ErrNoChannels is returned by Listen on a cluster older than 7.0, which has no sharded channels.
@@ -51,7 +52,8 @@ func (r *Runner) wakeChannels(slots []int) []string {
 	return channels
 }
 
-// Listen opens one subscription and calls heard for each slot with a wake-up, until ctx or the subscription ends.
+// Listen opens one subscription and calls heard for each slot with a wake-up. It returns when ctx or the subscription
+// ends.
 func (r *Runner) Listen(ctx context.Context, channels []string, heard func(slot int)) error {
 	_, cluster := r.client.(*redis.ClusterClient)
 	subscription := r.client.SSubscribe(ctx, channels...)

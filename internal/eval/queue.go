@@ -11,26 +11,26 @@ import (
 )
 
 const (
-	// maxFlights is the maximum number of concurrent round trips to one node. With more, they would be too small to share
-	// anything.
+	// maxFlights is the maximum number of concurrent round trips to one node. More round trips would be too small to
+	// share anything.
 	maxFlights = 4
 	// minFlights is the minimum limit of concurrent round trips. While the server processes one, the client prepares the next.
 	minFlights = 2
-	// shortTrip is the duration of a round trip for which one more flight is allowed. On a fast connection, few flights keep the
-	// server busy, and waiting calls share a script, which halves the CPU time. On a slow one, few flights would leave the server
-	// idle.
+	// shortTrip is the duration of a round trip that allows one more flight. On a fast connection, a few flights keep
+	// the server busy, and waiting calls share a script, which halves the CPU time. On a slow connection, a few flights
+	// would leave the server idle.
 	shortTrip = 250 * time.Microsecond
-	// maxBatch is the maximum number of calls in one flight. Such a script blocks the server for half a millisecond. More calls
-	// save no CPU time.
+	// maxBatch is the maximum number of calls in one flight. A script with that many calls blocks the server for half a
+	// millisecond. More calls save no CPU time.
 	maxBatch = 64
-	// maxBatchSize is the maximum size of a flight in bytes, counted as in seal. It blocks the server for a millisecond. A larger
-	// call flies alone.
+	// maxBatchSize is the maximum size of a flight in bytes, counted as in seal. Such a flight blocks the server for a
+	// millisecond. A larger call flies alone.
 	maxBatchSize = 1 << 20
 )
 
-// queue lets concurrent calls share round trips. While fewer flights than the limit are under way to a node, a caller makes its
-// own flight at once, in its own goroutine. Otherwise it waits, and the first flight to return takes the waiting calls along. A
-// call never waits for others to share with.
+// queue lets concurrent calls share round trips. If fewer flights than the limit are under way to a node, a caller
+// makes its own flight at once, in its own goroutine. Otherwise the call waits, and the first flight that returns takes
+// the waiting calls along. A call never waits for other calls to share with.
 //
 // A flight is one round trip. A call that the server rejected or did not reply to returns to its caller, which retries it. A
 // migrating slot or a failing call thus does not delay other callers.
@@ -87,7 +87,7 @@ func (q *queue) node(ctx context.Context, key string) string {
 	return ""
 }
 
-// maxNodes is the number of node queues beyond which they are dropped, because a cluster's addresses change over time.
+// maxNodes is the number of node queues beyond which the queues are dropped. A cluster's addresses change over time.
 const maxNodes = 1000
 
 func (q *queue) nodeQueue(node string) *nodeQueue {
@@ -96,7 +96,7 @@ func (q *queue) nodeQueue(node string) *nodeQueue {
 	l := q.nodes[node]
 	if l == nil {
 		if len(q.nodes) >= maxNodes {
-			clear(q.nodes) // those in use exist until they are empty
+			clear(q.nodes) // queues in use exist until they are empty
 		}
 		l = &nodeQueue{trip: maxFlights * shortTrip}
 		q.nodes[node] = l
@@ -104,7 +104,7 @@ func (q *queue) nodeQueue(node string) *nodeQueue {
 	return l
 }
 
-// enter takes a flight if one is free.
+// enter starts a flight if one is free, and reports whether it did.
 func (q *queue) enter(l *nodeQueue) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -115,11 +115,11 @@ func (q *queue) enter(l *nodeQueue) bool {
 	return true
 }
 
-// leave passes the flight, which began at the given time, to waiting calls.
+// leave passes the flight, which began at the given time, to the waiting calls.
 func (q *queue) leave(l *nodeQueue, began time.Time) {
 	if batch := q.next(l, time.Since(began)); len(batch) > 0 {
 		go q.fly(l, batch)
-		runtime.Gosched() // lets them start before this caller continues
+		runtime.Gosched() // lets their callers start before this caller continues
 	}
 }
 
@@ -201,7 +201,7 @@ func (q *queue) await(ctx context.Context, c *Call) {
 	}
 }
 
-// wait returns nil when the reply is there, or why the caller no longer waits.
+// wait returns nil when the call has its reply. If the caller no longer waits, it returns the reason.
 func (q *queue) wait(ctx context.Context, c *Call) error {
 	var up <-chan time.Time
 	if !c.Until.IsZero() {
@@ -255,8 +255,8 @@ func (r *Runner) fly(batch []*Call) {
 	}
 }
 
-// together returns the context of a flight. It lasts as long as the most patient caller, and the end of a caller does not end it.
-// It has the values of the first caller.
+// together returns the context of a flight. The context lasts as long as the most patient caller waits, and does not
+// end when another caller leaves. It has the values of the first caller.
 func together(batch []*Call) (context.Context, context.CancelFunc) {
 	ctx := context.WithoutCancel(batch[0].ctx)
 	var last time.Time

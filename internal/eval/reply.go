@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// Timed splits a reply into the server's time at its front and the rest.
+// Timed splits a reply into the server's time, which is the first element, and the other elements.
 func Timed(reply any) (time.Time, []any, error) {
 	rows, _ := reply.([]any)
 	if len(rows) < 2 {
@@ -24,19 +24,19 @@ func Malformed(script string, reply any) error {
 	return fmt.Errorf("script %s: unexpected reply %.200v", script, reply)
 }
 
-// Word returns the text in a reply, and "" for any other type.
+// Word returns the text in a reply, or "" for any other type.
 func Word(v any) string {
 	text, _ := v.(string)
 	return text
 }
 
-// Number returns the integer in a reply, and 0 for any other type.
+// Number returns the integer in a reply, or 0 for any other type.
 func Number(v any) int {
 	n, _ := v.(int64)
 	return int(n)
 }
 
-// Moment returns the time of a text in milliseconds.
+// Moment parses a time in milliseconds.
 func Moment(text string) time.Time {
 	ms, _ := strconv.ParseInt(text, 10, 64)
 	return time.UnixMilli(ms)

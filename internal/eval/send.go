@@ -15,11 +15,11 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// ErrUnknown is wrapped by the error of a call that may or may not have been executed: the caller's deadline passed after the
-// last request, or an earlier one, was sent and before the server replied.
+// ErrUnknown is wrapped by the error of a call that may or may not have been executed. The caller's deadline passed
+// after a request was sent and before the server replied. The request may have been the last or an earlier one.
 var ErrUnknown = errors.New("the request was sent and not answered: it may have been executed, or may still be")
 
-// ServerError is a script that the server rejected or ended, so that a retry is useless.
+// ServerError is the error of a script that the server rejected or ended. A retry is useless.
 type ServerError struct {
 	Script string
 	Err    error // the server's error
@@ -45,8 +45,8 @@ func (r *Runner) EvalDurably(ctx context.Context, d Durability, script *Script, 
 	return c.reply, c.Replicated, nil
 }
 
-// EvalShared is Eval, but if the limit of round trips to the node is under way, the call shares the next one with other calls. It does
-// not share its script.
+// EvalShared is like Eval. However, if the maximum number of round trips to the node is under way, the call shares the
+// next one with other calls. It does not share its script.
 func (r *Runner) EvalShared(ctx context.Context, script *Script, keys []string, args []any) (any, error) {
 	c := NewCall(script, keys, args)
 	c.Key, c.Load = keys[0], single{script, c.Argv}
@@ -67,7 +67,7 @@ func NewCall(script *Script, keys []string, args []any) *Call {
 	return &Call{Script: script, Argv: append(argv, args...)}
 }
 
-// Once makes one round trip with a call and returns the script's reply. The error is that of the server or the network.
+// Once makes one round trip with a call and returns the script's reply. The error comes from the server or the network.
 func (r *Runner) Once(ctx context.Context, c *Call) (reply any, err error) {
 	if r.round(ctx, []*Call{c}, alone); c.Failure != nil {
 		return nil, c.Failure
@@ -75,37 +75,37 @@ func (r *Runner) Once(ctx context.Context, c *Call) (reply any, err error) {
 	return c.reply, nil
 }
 
-// Send sends calls of one script that have Loads, until each has a reply, ctx has ended, or the time Until, which is the same for
-// all, has come. The calls share round trips and scripts with each other, and with concurrent calls of others. Their order is not
-// defined.
+// Send sends calls of one script that have Loads. It returns when each call has a reply, when ctx ends, or at the time
+// Until, which is the same for all calls. The calls share round trips and scripts with each other, and with concurrent
+// calls of others. Their order is not defined.
 //
-// The tail is sent once, behind the calls in the same pipeline, for the next commands of a consumer; its commands carry their own
-// errors. Calls with a tail share nothing with those of others. Send changes the slice.
+// Send sends the tail once, after the calls in the same pipeline. The tail contains the next commands of a consumer,
+// and each of them carries its own error. Calls with a tail share nothing with other calls. Send changes the slice.
 func (r *Runner) Send(ctx context.Context, calls []*Call, tail ...redis.Cmder) {
 	how := queued
 	if len(calls) == 1 && calls[0].Alone {
-		how = alone // its time would be over before other flights have waited for replicas
+		how = alone // the time would be over before other flights have waited for replicas
 	}
 	r.evalAll(ctx, calls, how, tail...)
 }
 
-// way is how a round is sent.
+// way determines how a round is sent.
 type way int
 
 const (
 	alone  way = iota // one round trip for each request
-	queued            // shared with others
+	queued            // round trips are shared with other calls
 )
 
-// evalAll makes one round after the other with the calls that have no reply, until all have one, ctx ends, or the time Until has
-// come. The tail is sent once, in the first round. evalAll changes the slice.
+// evalAll makes one round after the other with the calls that have no reply. It returns when all calls have one, when
+// ctx ends, or at the time Until. The tail is sent once, in the first round. evalAll changes the slice.
 func (r *Runner) evalAll(ctx context.Context, open []*Call, way way, tail ...redis.Cmder) {
 	if ctx.Err() != nil {
 		giveUp(ctx, open)
 		return
 	}
 	if open = r.round(ctx, open, way, tail...); len(open) == 0 {
-		return // the usual case needs no context timer, which would double the CPU time here
+		return // the usual case avoids a context timer, which would double the CPU time
 	}
 	ctx, cancel := within(ctx, open[0].Until)
 	defer cancel()
@@ -156,7 +156,7 @@ func (r *Runner) round(ctx context.Context, open []*Call, way way, tail ...redis
 	return slices.DeleteFunc(open, (*Call).answered)
 }
 
-// within returns a context that also ends at until, unless that is zero.
+// within returns a context that also ends at until. If until is zero, the context ends only with ctx.
 func within(ctx context.Context, until time.Time) (context.Context, context.CancelFunc) {
 	if until.IsZero() {
 		return ctx, func() {}
@@ -164,7 +164,7 @@ func within(ctx context.Context, until time.Time) (context.Context, context.Canc
 	return context.WithDeadline(ctx, until)
 }
 
-// ends returns when a caller gives up, and false if it never does.
+// ends returns the time at which a caller gives up, and false if it never does.
 func ends(ctx context.Context, until time.Time) (time.Time, bool) {
 	if until.IsZero() {
 		return ctx.Deadline()
@@ -172,7 +172,7 @@ func ends(ctx context.Context, until time.Time) (time.Time, bool) {
 	return until, true
 }
 
-// giveUp sets the errors of calls whose caller's time is over.
+// giveUp sets the errors of calls whose callers have run out of time.
 func giveUp(ctx context.Context, open []*Call) {
 	for _, c := range open {
 		err := ended(ctx)
@@ -197,7 +197,7 @@ func (c *Call) answered() bool {
 	case notSent(c.Failure):
 		return false
 	case !answered(c.Failure):
-		c.Unanswered, c.Alone = true, c.Alone || c.shared // another call may be what breaks the connection
+		c.Unanswered, c.Alone = true, c.Alone || c.shared // another call may break the connection
 		return false
 	case passes(c.Failure):
 		return false
@@ -209,13 +209,13 @@ func (c *Call) answered() bool {
 	return true
 }
 
-// answered reports whether an error is the server's own.
+// answered reports whether an error comes from the server.
 func answered(err error) bool {
 	_, ok := errors.AsType[redis.Error](err)
 	return ok
 }
 
-// passes reports whether a server's error is temporary. In that case, nothing was executed.
+// passes reports whether an error of the server is temporary. In that case, the server executed nothing.
 func passes(err error) bool {
 	server, _ := errors.AsType[redis.Error](err)
 	word, _, _ := strings.Cut(server.Error(), " ")
@@ -245,7 +245,8 @@ func notSent(err error) bool {
 	return errors.Is(err, redis.ErrPoolTimeout) || errors.Is(err, redis.ErrPoolExhausted) || errors.Is(err, redis.ErrClosed)
 }
 
-// reload makes a cluster client look for the masters again. By itself, it keeps using a dead one for a minute.
+// reload makes a cluster client look up the masters again. Without it, the client keeps using a dead master for a
+// minute.
 func (r *Runner) reload(ctx context.Context, err error) {
 	if answered(err) && !redis.HasErrorPrefix(err, "READONLY") && !redis.HasErrorPrefix(err, "CLUSTERDOWN") &&
 		!redis.HasErrorPrefix(err, "MOVED") && !redis.HasErrorPrefix(err, "NOSCRIPT") {
@@ -256,7 +257,7 @@ func (r *Runner) reload(ctx context.Context, err error) {
 	}
 }
 
-// tryBackoff is the pause between attempts. At least half of it is waited.
+// tryBackoff is the pause between attempts. A pause lasts at least half of it.
 var tryBackoff = message.Backoff{Base: 2 * time.Millisecond, Max: 100 * time.Millisecond}
 
 // pause waits before the next attempt and reports whether the caller still waits for it.
@@ -265,8 +266,9 @@ func pause(ctx context.Context, try int) bool {
 	return sleep.For(ctx, half+rand.N(half)) && ended(ctx) == nil
 }
 
-// ended returns why a caller no longer waits, or nil. A deadline counts even before the context's goroutine, which may run late,
-// has ended the context. A request that its caller left in flight at the deadline must not be sent again.
+// ended returns the reason why a caller no longer waits, or nil. A deadline counts even if the context's goroutine,
+// which may run late, has not ended the context yet. A request that its caller left in flight at the deadline must not
+// be sent again.
 func ended(ctx context.Context) error {
 	if err := context.Cause(ctx); err != nil {
 		return err

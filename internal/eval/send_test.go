@@ -142,7 +142,7 @@ func TestEvalDoesNotWaitIfTheScriptMayNotBeLoaded(t *testing.T) {
 	}
 }
 
-// lateContext is a context past its deadline whose goroutine has not run yet, as on a busy machine.
+// lateContext is a context whose deadline has passed and whose goroutine has not run yet, as on a busy machine.
 type lateContext struct{ context.Context }
 
 func (lateContext) Deadline() (time.Time, bool) { return time.Now().Add(-time.Millisecond), true }

@@ -1,6 +1,6 @@
 package eval
 
-// single is the load of a call that shares its script with no other.
+// single is the load of a call that does not share its script.
 type single struct {
 	script *Script
 	argv   []any

@@ -13,8 +13,9 @@ import (
 )
 
 const (
-	// wakeChannels is the number of channels for wake-ups. Each serves a range of slots and hashes into the middle of the range.
-	// The channels are thus spread over a cluster, and are mostly on the nodes of their shards.
+	// wakeChannels is the number of channels for wake-ups. Each channel serves a range of slots, and its own slot is in
+	// the middle of that range. The channels are thus spread over a cluster, and are mostly on the nodes of their
+	// shards.
 	wakeChannels = 16
 	wakeRange    = slot.Count / wakeChannels
 
@@ -39,7 +40,7 @@ type wakes struct {
 
 type wakeChannel struct {
 	mu     sync.Mutex
-	slots  map[int]struct{} // with a pending wake-up
+	slots  map[int]struct{} // the slots with a pending wake-up
 	flying bool
 }
 
@@ -69,8 +70,8 @@ func (w *wakes) add(n int) {
 	}
 }
 
-// fly sends the pending wake-ups of a channel, in one round trip after the other, until there are none. An unreachable node
-// delays only its own channels.
+// fly sends the pending wake-ups of a channel. It makes one round trip after the other until there are none. An
+// unreachable node delays only its own channels.
 func (w *wakes) fly(channel int) {
 	for {
 		slots := w.channels[channel].drain()
@@ -123,7 +124,7 @@ func (w *wakes) publish(channel string, slots map[int]struct{}) error {
 	return err
 }
 
-// Denied reports whether an error is the server's own and permanent.
+// Denied reports whether an error is a permanent error of the server.
 func Denied(err error) bool { return answered(err) && !passes(err) }
 
 func unknownCommand(err error) bool {

@@ -8,7 +8,7 @@ import (
 )
 
 // A Group lets callers that need the same result at the same time share one run of a function. Each caller waits under
-// its own context; the run ends when the last of them has left.
+// its own context. The run ends when the last caller has left.
 type Group struct {
 	mu   sync.Mutex
 	runs map[string]*run
@@ -19,12 +19,12 @@ type run struct {
 	err    error
 	cancel context.CancelFunc
 
-	callers int   // that wait, under the lock of the Group
-	last    error // of the latest failed try, under the lock of the Group
+	callers int   // the number of callers that wait, under the lock of the Group
+	last    error // the error of the latest failed attempt, under the lock of the Group
 }
 
-// Do runs a function, or joins the run under way of that name, and returns its error. If over is closed first, Do returns
-// nil. If ctx ends first, Do returns the cause and the error of the run's latest failed try.
+// Do runs a function and returns its error. If a run with that name is under way, Do joins it. If over is closed first,
+// Do returns nil. If ctx ends first, Do returns the cause and the error of the run's latest failed attempt.
 func (s *Group) Do(ctx context.Context, over <-chan struct{}, name string, f func(ctx context.Context, failed func(error)) error) error {
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
@@ -72,7 +72,8 @@ func (s *Group) join(ctx context.Context, name string, f func(ctx context.Contex
 	return r
 }
 
-// leave takes a caller off a run, ends the run that nobody waits for, and returns the error of its latest failed try.
+// leave removes a caller from a run and returns the error of the run's latest failed attempt. It ends a run without
+// callers.
 func (s *Group) leave(name string, r *run) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -83,7 +84,7 @@ func (s *Group) leave(name string, r *run) error {
 	return r.last
 }
 
-// remove makes room for another run of the name. The lock is held.
+// remove removes a run, so that another run of the name can begin. The caller holds the lock.
 func (s *Group) remove(name string, r *run) {
 	if s.runs[name] == r {
 		delete(s.runs, name)

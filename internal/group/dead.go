@@ -12,12 +12,12 @@ import (
 )
 
 const (
-	// deadFields is the number of fields that internal/lua/deadletter.lua puts before those of the entry.
+	// deadFields is the number of fields that internal/lua/deadletter.lua writes before those of the entry.
 	deadFields = 8
-	// fieldPacked is the first field of a dead letter whose entry has more fields than a script can write. It holds all
-	// names and values of the entry, in their order; see internal/lua/deadletter.lua.
+	// fieldPacked is the first field of a dead letter whose entry has more fields than a script can write. Its value
+	// contains all names and values of the entry, in their order; see internal/lua/deadletter.lua.
 	fieldPacked = "dead-packed"
-	// fieldReason is the first field of the others.
+	// fieldReason is the first field of all other dead letters.
 	fieldReason = "dead-reason"
 )
 
@@ -28,13 +28,13 @@ type Dead struct {
 	Stream, Entry, Group, Consumer, Reason string
 	Deliveries                             int64
 	First, Last                            time.Time
-	// Fields are the names and values of the entry that was given up, in their order.
+	// Fields are the names and values of the original entry, in their order.
 	Fields []string
-	// Packed reports that the entry has more fields than a script can write.
+	// Packed reports whether the entry has more fields than a script can write.
 	Packed bool
 }
 
-// ReadDead reads up to count entries of a dead-letter stream, from one id to another.
+// ReadDead reads up to count entries of a dead-letter stream, with ids between from and to.
 func ReadDead(ctx context.Context, client redis.UniversalClient, key, from, to string, count int) ([]Dead, error) {
 	cmd := redis.NewSliceCmd(ctx, "xrange", key, from, to, "count", count) // XRange of the client loses the order of the fields
 	cmd.SetFirstKeyPos(1)
@@ -57,7 +57,7 @@ func ReadDead(ctx context.Context, client redis.UniversalClient, key, from, to s
 	return out, nil
 }
 
-// parseDead reads the fields of an entry.
+// parseDead parses the fields of an entry.
 func parseDead(id string, fields []string) Dead {
 	d := Dead{ID: id}
 	if len(fields) > 2 && fields[0] == fieldPacked {
@@ -85,7 +85,7 @@ func parseDead(id string, fields []string) Dead {
 	return d
 }
 
-// Values returns the fields as a map, as the client reads an entry.
+// Values returns the fields as a map, as the client returns the fields of an entry.
 func (d Dead) Values() map[string]any {
 	values := make(map[string]any, len(d.Fields)/2)
 	for i := 0; i+1 < len(d.Fields); i += 2 {
@@ -94,7 +94,7 @@ func (d Dead) Values() map[string]any {
 	return values
 }
 
-// unpackTexts returns the texts that internal/lua/deadletter.lua has packed: for each its length, a colon and the text.
+// unpackTexts returns the texts that internal/lua/deadletter.lua has packed. Each text follows its length and a colon.
 func unpackTexts(packed string) (texts []string, ok bool) {
 	for packed != "" {
 		length, rest, found := strings.Cut(packed, ":")
@@ -107,10 +107,11 @@ func unpackTexts(packed string) (texts []string, ok bool) {
 	return texts, len(texts) > 0 && len(texts)%2 == 0
 }
 
-// mostFields is the number of names and values above which a dead letter is packed, as internal/lua/deadletter.lua has it.
+// mostFields is the number of names and values above which internal/lua/deadletter.lua packs a dead letter.
 const mostFields = 2000
 
-// Write returns the names and values of an entry that is this dead letter: those of the entry, packed if they are many.
+// Write returns the names and values of the stream entry for this dead letter. It packs the original fields if there
+// are too many.
 func (d Dead) Write() []string {
 	head := []string{
 		fieldReason, Reason(d.Reason), "dead-stream", d.Stream, "dead-entry", d.Entry, "dead-group", d.Group, "dead-consumer", d.Consumer,
@@ -127,10 +128,10 @@ func (d Dead) Write() []string {
 	return append([]string{fieldPacked, packed.String()}, head...)
 }
 
-// EntryKey is the key of the in-process value with which a message carries its Entry.
+// EntryKey is the key of the in-process value that holds the Entry of a message.
 type EntryKey struct{}
 
-// Entry is an entry of a stream as it was read, before it was decoded.
+// Entry is an entry of a stream before it is decoded.
 type Entry interface {
 	// Fields returns the names and values of the entry, in their order.
 	Fields() []string

@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// splitID reads an entry id as the server writes it.
+// splitID parses an entry id in the format of the server.
 func splitID(id string) (ms, seq uint64) {
 	left, right, _ := strings.Cut(id, "-")
 	ms, _ = strconv.ParseUint(left, 10, 64)
@@ -17,13 +17,13 @@ func splitID(id string) (ms, seq uint64) {
 	return ms, seq
 }
 
-// IsID reports whether a text is an entry id as the server writes it. In a range, other texts mean many entries.
+// IsID reports whether a text is an entry id in the format of the server. Other texts select many entries in a range.
 func IsID(text string) bool {
 	ms, seq := splitID(text)
 	return text == joinID(ms, seq)
 }
 
-// Time returns the time of an entry id, by the server's clock.
+// Time returns the time in an entry id, which is a time of the server's clock.
 func Time(id string) time.Time {
 	ms, _ := splitID(id)
 	return time.UnixMilli(int64(ms)) //nolint:gosec // an id beyond that has no time
@@ -33,13 +33,14 @@ func joinID(ms, seq uint64) string {
 	return strconv.FormatUint(ms, 10) + "-" + strconv.FormatUint(seq, 10)
 }
 
-// Offset returns an entry id as digits, so that the order of the texts is the order of the ids.
+// Offset returns an entry id as digits, so that the texts sort in the order of the ids.
 func Offset(id string) string {
 	ms, seq := splitID(id)
 	return fmt.Sprintf("%020d%020d", ms, seq)
 }
 
-// Before returns the greatest id below this one, or "0-0", because Redis 6.0 has no exclusive ranges.
+// Before returns the greatest id below this one, or "0-0" if there is none. Redis 6.0 needs it because it has no
+// exclusive ranges.
 func Before(id string) string {
 	ms, seq := splitID(id)
 	switch {
@@ -52,7 +53,7 @@ func Before(id string) string {
 	}
 }
 
-// Behind returns the least id above this one.
+// Behind returns the smallest id above this one.
 func Behind(id string) string {
 	ms, seq := splitID(id)
 	if seq == math.MaxUint64 {
@@ -61,7 +62,7 @@ func Behind(id string) string {
 	return joinID(ms, seq+1)
 }
 
-// Compare orders entry ids as cmp.Compare does.
+// Compare compares entry ids as cmp.Compare does.
 func Compare(a, b string) int {
 	ams, aseq := splitID(a)
 	bms, bseq := splitID(b)

@@ -1,4 +1,5 @@
-// Package group holds the commands of a member of a consumer group. Packages stream and trigger decide when to run them.
+// Package group implements the commands of a member of a consumer group. Packages stream and trigger decide when to run
+// them.
 package group
 
 import (
@@ -15,11 +16,11 @@ import (
 	"github.com/luatx/luatx/internal/lua"
 )
 
-// Page is the maximum number of entries that one command asks about.
+// Page is the maximum number of entries in one request.
 const Page = 100
 
-// Each script except takeover may be sent again after a lost reply, because the second run finds the work done. Fetch counts a
-// delivery for each run.
+// Every script except takeover may be sent again after a lost reply, because a second run changes nothing more. Fetch
+// is an exception in one respect: it counts a delivery for each run.
 var (
 	acknowledgeScript = redis.NewScript(lua.Script("acknowledge", nil))
 	deadLetterScript  = redis.NewScript(lua.Script("deadletter", nil))
@@ -34,10 +35,10 @@ type Member struct {
 	Client                  redis.UniversalClient
 	Stream, Group, Consumer string
 
-	noAckDel atomic.Bool // the server does not know XACKDEL, or the user may not run it
+	noAckDel atomic.Bool // the server does not support XACKDEL, or the user may not run it
 }
 
-// LastID returns the id of the last entry of a stream, and "0" if there is none.
+// LastID returns the id of the last entry of a stream, or "0" if the stream has no entries.
 func LastID(ctx context.Context, client redis.UniversalClient, stream string) (string, error) {
 	last, err := client.XRevRangeN(ctx, stream, "+", "-", 1).Result()
 	switch {
@@ -66,8 +67,8 @@ type Read struct{ *redis.XStreamSliceCmd }
 // NoRetry returns true, so that the client does not retry the command.
 func (Read) NoRetry() bool { return true }
 
-// NewRead returns the command that reads up to count new entries and waits for them for the time block. A negative block does not
-// wait.
+// NewRead returns the command that reads up to count new entries. If there are none, the command waits for them for the
+// duration block. With a negative block, it does not wait.
 func (m *Member) NewRead(ctx context.Context, count int, block time.Duration) Read {
 	// A pipeline that is never executed creates the command, including its read timeout.
 	return Read{m.Client.Pipeline().XReadGroup(ctx, &redis.XReadGroupArgs{
@@ -75,7 +76,7 @@ func (m *Member) NewRead(ctx context.Context, count int, block time.Duration) Re
 	})}
 }
 
-// Entries returns the entries of the reply. It returns none, without an error, if there are no entries.
+// Entries returns the entries in the reply. If the reply has no entries, it returns none and no error.
 func (r Read) Entries() ([]redis.XMessage, error) {
 	streams, err := r.Result()
 	if errors.Is(err, redis.Nil) || err == nil && len(streams) == 0 {
@@ -87,8 +88,8 @@ func (r Read) Entries() ([]redis.XMessage, error) {
 	return streams[0].Messages, nil
 }
 
-// Pending lists the entries that are pending for a consumer, or for all consumers if the name is empty, in pages of up to Page
-// entries. The caller owns a page. An error ends the list.
+// Pending lists the entries that are pending for a consumer, in pages of up to Page entries. If the name is empty, it
+// lists those of all consumers. The caller owns each page. An error ends the list.
 func (m *Member) Pending(ctx context.Context, consumer string) iter.Seq2[[]redis.XPendingExt, error] {
 	return func(yield func([]redis.XPendingExt, error) bool) {
 		for from, more := "-", true; more; {
@@ -103,7 +104,7 @@ func (m *Member) Pending(ctx context.Context, consumer string) iter.Seq2[[]redis
 	}
 }
 
-// pendingFrom asks in a transaction, because otherwise the client may ask a replica, which may lag behind.
+// pendingFrom uses a transaction, because otherwise the client may send the command to a replica, which may lag behind.
 func (m *Member) pendingFrom(ctx context.Context, consumer, from string) ([]redis.XPendingExt, error) {
 	var cmd *redis.XPendingExtCmd
 	_, err := m.Client.TxPipelined(ctx, func(pipe redis.Pipeliner) error {
@@ -118,15 +119,15 @@ func (m *Member) pendingFrom(ctx context.Context, consumer, from string) ([]redi
 	return cmd.Val(), nil
 }
 
-// takeover is a call of the script that the client does not retry. The entries are not idle after the first run, so a second one
-// would return none, and they would stay pending for this consumer unnoticed.
+// takeover is a call of the script that the client does not retry. After the first run, the entries are not idle. A
+// second run would return none of them, and they would stay pending for this consumer unnoticed.
 type takeover struct{ *redis.Cmd }
 
 // NoRetry returns true, so that the client does not retry the command.
 func (takeover) NoRetry() bool { return true }
 
-// Claim takes over those of up to 1,000 entries that have been idle for the given time, and returns their ids. It notes the
-// consumers that lose them, so that their commits are fenced.
+// Claim takes over those of up to 1,000 entries that have been idle for the given time, and returns their ids. It
+// records the consumers that lose them, so that the commits of these consumers are fenced.
 func (m *Member) Claim(ctx context.Context, idle time.Duration, ids []string) ([]string, error) {
 	keys, args := []string{m.Stream, TakenKey(m.Stream)}, m.args(ids, idle.Milliseconds())
 	unsent := m.Client.Pipeline() // creates commands and is never executed
@@ -144,11 +145,11 @@ func (m *Member) Claim(ctx context.Context, idle time.Duration, ids []string) ([
 
 // Fetched is an entry that was requested by its id.
 type Fetched struct {
-	Deliveries int64          // including this one; 0 if it is not pending for this consumer
-	Values     map[string]any // nil if the entry is not in the stream any more
+	Deliveries int64          // number of deliveries, including this one; 0 if the entry is not pending for this consumer
+	Values     map[string]any // nil if the stream no longer contains the entry
 }
 
-// Fetch delivers entries again that are pending for this consumer.
+// Fetch delivers entries that are pending for this consumer again.
 func (m *Member) Fetch(ctx context.Context, ids ...string) ([]Fetched, error) {
 	if len(ids) == 0 {
 		return nil, nil
@@ -184,8 +185,8 @@ func Values(reply any) map[string]any {
 	return values
 }
 
-// Hold sets the idle time of entries that are pending for this consumer. If undelivered is true, it also takes back their last
-// delivery.
+// Hold sets the idle time of entries that are pending for this consumer. If undelivered is true, it also cancels their
+// last delivery.
 func (m *Member) Hold(ctx context.Context, ids []string, idle time.Duration, undelivered bool) error {
 	for some := range slices.Chunk(ids, Page) {
 		args := m.args(some, idle.Milliseconds(), undelivered)
@@ -196,7 +197,7 @@ func (m *Member) Hold(ctx context.Context, ids []string, idle time.Duration, und
 	return nil
 }
 
-// args returns the arguments of a script: the group, the consumer, further arguments, and entries.
+// args returns the arguments of a script: the group, the consumer, additional arguments, and entries.
 func (m *Member) args(ids []string, more ...any) []any {
 	args := append([]any{m.Group, m.Consumer}, more...)
 	for _, id := range ids {
@@ -211,8 +212,8 @@ func (m *Member) Ack(ctx context.Context, id string) (bool, error) {
 	return n > 0, err
 }
 
-// AckAndDelete acknowledges an entry and deletes it from the stream in one step, with XACKDEL since Redis 8.2. XACKDEL does not
-// delete an entry that is not pending in the group; in that case, the script deletes it.
+// AckAndDelete acknowledges an entry and deletes it from the stream in one step. Since Redis 8.2, it uses XACKDEL.
+// XACKDEL does not delete an entry that is not pending in the group, so a script deletes such an entry.
 func (m *Member) AckAndDelete(ctx context.Context, id string) error {
 	if !m.noAckDel.Load() {
 		done, err := m.Client.XAckDel(ctx, m.Stream, m.Group, "KEEPREF", id).Result()
@@ -228,9 +229,9 @@ func (m *Member) AckAndDelete(ctx context.Context, id string) error {
 	return acknowledgeScript.Run(ctx, m.Client, []string{m.Stream}, m.Group, id).Err()
 }
 
-// Grave describes where an entry is moved that a consumer gives up, and why.
+// Grave contains the destination of an entry that a consumer gives up, and the reason.
 type Grave struct {
-	Key    string // of the dead-letter stream
+	Key    string // the key of the dead-letter stream
 	Reason string // Bury keeps the first 1,024 bytes
 	// Consumer is the consumer to which the entry was last delivered.
 	Consumer string
@@ -244,7 +245,7 @@ type Outcome string
 // The outcomes.
 const (
 	Moved   Outcome = "moved"
-	Trimmed Outcome = "trimmed" // the entry is not in the stream any more, and was acknowledged
+	Trimmed Outcome = "trimmed" // the stream no longer contains the entry, which was acknowledged
 	Lost    Outcome = "lost"    // the entry belongs to another consumer, or the group does not exist
 )
 

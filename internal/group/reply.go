@@ -17,16 +17,17 @@ func Reason(text string) string {
 	return strings.ToValidUTF8(text[:min(len(text), maxReason)], "")
 }
 
-// DeadLetterKey returns the default key of a stream's dead letters: see package stream.
+// DeadLetterKey returns the default key of a stream's dead letters. See package stream.
 func DeadLetterKey(stream string) string { return beside(stream, ":dead") }
 
-// TakenKey returns the key of a stream's notes of takeovers: see internal/lua/_taken.lua.
+// TakenKey returns the key of a stream's records of takeovers; see internal/lua/_taken.lua.
 func TakenKey(stream string) string { return beside(stream, ":taken") }
 
 // AuditKey returns the key of the acts of operators on a dead-letter stream.
 func AuditKey(dead string) string { return beside(dead, ":audit") }
 
-// beside returns a key in the slot of a stream: the stream's key with the suffix, in braces if it needs them.
+// beside returns a key in the slot of a stream. It is the stream's key with the suffix, and has braces if it needs
+// them.
 func beside(stream, suffix string) string {
 	home := slot.Of(stream)
 	if key := stream + suffix; slot.Of(key) == home {
@@ -38,7 +39,7 @@ func beside(stream, suffix string) string {
 	return "{" + slot.Text(home) + "}:" + stream + suffix
 }
 
-// IsReply reports whether an error is a reply of the server. It is not for an error of the network.
+// IsReply reports whether an error is a reply of the server. It returns false for an error of the network.
 func IsReply(err error) bool {
 	_, ok := errors.AsType[redis.Error](err)
 	return ok

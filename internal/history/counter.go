@@ -15,17 +15,17 @@ import (
 
 // Outcomes counts events by outcome.
 type Outcomes struct {
-	// Sent events were published, Failed ones are tried again, Returned ones are tried again without having used up an attempt, and
-	// Parked ones wait for an operator.
+	// Sent counts events that were published, Failed counts events that are retried, Returned counts events that are
+	// retried without having used up an attempt, and Parked counts events that wait for an operator.
 	Sent, Failed, Returned, Parked int64
 }
 
-// Add adds others.
+// Add adds the other counts to o.
 func (o *Outcomes) Add(more Outcomes) {
 	o.Sent, o.Failed, o.Returned, o.Parked = o.Sent+more.Sent, o.Failed+more.Failed, o.Returned+more.Returned, o.Parked+more.Parked
 }
 
-// Total returns the sum.
+// Total returns the sum of the counts.
 func (o Outcomes) Total() int64 { return o.Sent + o.Failed + o.Returned + o.Parked }
 
 func (o Outcomes) text() string {
@@ -33,13 +33,14 @@ func (o Outcomes) text() string {
 }
 
 const (
-	// maxNames is the most destinations, and the most classes, that a counter tells apart between two writes.
+	// maxNames is the maximum number of destinations, and of classes, that a counter distinguishes between two writes.
 	maxNames = 1000
-	// maxName is the most bytes of a name. A hash whose fields are no longer than 64 bytes is stored compactly.
+	// maxName is the maximum size of a name in bytes. A hash whose fields are no longer than 64 bytes is stored
+	// compactly.
 	maxName = 60
 )
 
-// The fields of an interval, see internal/lua/history.lua.
+// The fields of an interval; see internal/lua/history.lua.
 const (
 	destinationField = "d"
 	classField       = "c"
@@ -58,7 +59,8 @@ type counts struct {
 	otherClasses int64
 }
 
-// Add counts an event of a destination. The class says why it failed; an event that was returned counts as a failure if it has one.
+// Add counts an event of a destination. Class is the class of its failure. A returned event that has a class counts as
+// a failure.
 func (c *Counter) Add(destination string, fate settle.Fate, class string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -121,7 +123,7 @@ func (c *Counter) take() (taken counts) {
 	return taken
 }
 
-// putBack adds counts again.
+// putBack adds the counts of a failed write again.
 func (c *Counter) putBack(old counts) {
 	if c == nil {
 		return
@@ -138,8 +140,8 @@ func (c *Counter) putBack(old counts) {
 	c.now.otherClasses += old.otherClasses
 }
 
-// pairs returns the arguments of the script: the destinations and classes with the most events first, since an interval has room
-// for some.
+// pairs returns the arguments of the script. The destinations and classes with the most events come first, because an
+// interval has room for a limited number.
 func (c *counts) pairs() (pairs []any) {
 	for _, name := range slices.SortedFunc(maps.Keys(c.destinations), func(a, b string) int {
 		return cmp.Or(cmp.Compare(c.destinations[b].Total(), c.destinations[a].Total()), cmp.Compare(a, b))
@@ -162,7 +164,8 @@ func (c *counts) pairs() (pairs []any) {
 	return pairs
 }
 
-// shorten returns a name of at most maxName bytes. A longer one ends with a digest, so that names with the same beginning differ.
+// shorten returns a name of at most maxName bytes. A longer name is cut and ends with a digest, so that names with the
+// same beginning differ.
 func shorten(name string) string {
 	if len(name) <= maxName {
 		return name

@@ -1,5 +1,6 @@
-// Package history stores the rates of a namespace: events by destination and outcome, failures by class, and measurements of the
-// outbox. It keeps an hour at 10 seconds and 30 days at 15 minutes, in Redis, in bounded space.
+// Package history stores the rates of a namespace: events by destination and outcome, failures by class, and
+// measurements of the outbox. It keeps one hour in intervals of 10 seconds, and 30 days in intervals of 15 minutes. Its
+// space in Redis is bounded.
 package history
 
 import (
@@ -18,7 +19,8 @@ import (
 	"github.com/luatx/luatx/internal/slot"
 )
 
-// A Resolution is the length of the intervals of a history, and the time for which it keeps them. The script knows the same values.
+// A Resolution is the length of the intervals of a history, and the time for which it keeps them. The script contains
+// the same values.
 type Resolution struct{ Step, Keep time.Duration }
 
 // Fine returns the resolution of the last hour.
@@ -27,10 +29,10 @@ func Fine() Resolution { return Resolution{10 * time.Second, time.Hour} }
 // Coarse returns the resolution of the last 30 days.
 func Coarse() Resolution { return Resolution{15 * time.Minute, 30 * 24 * time.Hour} }
 
-// number returns the number of the interval of a time, counted since 1970.
+// number returns the number of the interval that contains a time, counted since 1970.
 func (r Resolution) number(at time.Time) int64 { return at.UnixMilli() / r.Step.Milliseconds() }
 
-// begin returns when an interval begins.
+// begin returns the time at which an interval begins.
 func (r Resolution) begin(number int64) time.Time {
 	return time.UnixMilli(number * r.Step.Milliseconds())
 }
@@ -45,14 +47,15 @@ const (
 
 const (
 	interval = 10 * time.Second
-	// manyShards is the number of shards from which on the outbox is measured less often, because a measurement asks each shard.
+	// manyShards is the number of shards from which the outbox is measured less often, because a measurement queries
+	// each shard.
 	manyShards   = 256
 	manyInterval = time.Minute
 
 	writeTimeout = 3 * time.Second
 	lookTimeout  = 5 * time.Second
 	endTimeout   = time.Second
-	// attempts is how often a write is sent because the current interval was another one.
+	// attempts is the number of times that a write is sent if the server's clock is in another interval.
 	attempts = 3
 )
 
@@ -60,23 +63,23 @@ const (
 type Config struct {
 	Client    redis.UniversalClient
 	Namespace string
-	// Scripts read the shards, which are those of Slots.
+	// Scripts read the shards of Slots.
 	Scripts *shard.Scripts
 	Slots   func() []int
 	// Limits are the capacities of a shard.
 	Limits Limits
-	// Off keeps Keep and End from writing.
+	// Off prevents Keep and End from writing.
 	Off    bool
 	Logger *slog.Logger
 }
 
-// History is that of a namespace.
+// History is the history of a namespace.
 type History struct {
 	cfg    Config
 	runner *eval.Runner
 	script *eval.Script
 	keys   []string
-	ahead  atomic.Int64 // the server's clock before the local one, in ns
+	ahead  atomic.Int64 // the lead of the server's clock over the local one, in ns
 
 	// Interval is the time between two writes. Tests shorten it.
 	Interval time.Duration
@@ -86,7 +89,7 @@ type History struct {
 func New(cfg Config) *History {
 	h := &History{cfg: cfg, runner: eval.New(cfg.Client, cfg.Namespace, cfg.Logger), Interval: interval}
 	h.script = h.runner.Script("history", lua.Script("history", nil))
-	for _, name := range lua.Keys("history") { // in the shard of slot 0, as the list of processes
+	for _, name := range lua.Keys("history") { // they are in the shard of slot 0, like the list of processes
 		h.keys = append(h.keys, cfg.Namespace+":{"+slot.Text(0)+"}:"+name)
 	}
 	return h
@@ -100,8 +103,9 @@ func (h *History) key(prefix int, number int64) string {
 	return h.keys[prefix] + ":" + strconv.FormatInt(number, 10)
 }
 
-// write adds pairs to the current intervals. It reports whether the caller is to measure the outbox, if pause is not zero: once
-// per pause for all processes. If the connection fails after the server has run the script, the pairs are added twice.
+// write adds pairs to the current intervals. If pause is not zero, it reports whether the caller must measure the
+// outbox, which is true once per pause over all processes. If the connection fails after the server has run the script,
+// the pairs are added twice.
 func (h *History) write(ctx context.Context, pause time.Duration, pairs []any) (turn bool, err error) {
 	for range attempts {
 		now := time.Now().Add(time.Duration(h.ahead.Load()))

@@ -31,7 +31,7 @@ func newHistory(t testing.TB, client redis.UniversalClient, namespace string) *h
 	})
 }
 
-// sums adds up what a history has at a resolution.
+// sums returns the sums over a history at a resolution.
 func sums(t testing.TB, h *history.History, r history.Resolution) (sum history.Bucket) {
 	t.Helper()
 	ctx := redistest.Soon(t)
@@ -143,7 +143,8 @@ func TestKeepMeasuresTheOutboxAndWritesCounts(t *testing.T) {
 	})
 }
 
-// fill writes what a shard with a pending, a waiting and a parked event has, the first one due for a minute.
+// fill writes the data of a shard with a pending, a waiting and a parked event. The pending event has been due for a
+// minute.
 func fill(t testing.TB, client redis.UniversalClient, h *history.History) {
 	t.Helper()
 	ctx, shard := redistest.Soon(t), h.Scripts().Shard(1)
@@ -252,7 +253,7 @@ func TestServerWhoseClockIsFarAwayIsFollowed(t *testing.T) {
 	t.Parallel()
 	server, client := redistest.Mini(t)
 	h := newHistory(t, client, "shop")
-	for _, at := range []time.Time{time.Now().Add(-72 * time.Hour), time.Now().Add(100 * time.Hour), time.Now()} { // it is set back and forth
+	for _, at := range []time.Time{time.Now().Add(-72 * time.Hour), time.Now().Add(100 * time.Hour), time.Now()} { // back and forth
 		server.SetTime(at)
 		var c history.Counter
 		c.Add("bank", settle.Sent, "")

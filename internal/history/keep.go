@@ -9,11 +9,13 @@ import (
 	"github.com/luatx/luatx/internal/sleep"
 )
 
-// restAfterDenial is how long a process waits if the server denies a write: each denial is an entry of its ACL LOG.
+// restAfterDenial is how long a process waits after the server denies a write. Each denial adds an entry to the
+// server's ACL LOG.
 const restAfterDenial = 10 * time.Minute
 
-// Keep writes the counts of a counter every 10 seconds until ctx ends, and measures the outbox if no other process does. The
-// counter may be nil: a process that publishes nothing measures only. Errors stop nothing; the log has one line for each outage.
+// Keep writes the counts of a counter every 10 seconds until ctx ends, and measures the outbox if no other process
+// does. The counter may be nil, because a process that publishes nothing only measures. After an error, Keep continues.
+// It logs one line for each outage.
 func (h *History) Keep(ctx context.Context, counter *Counter) {
 	if h.cfg.Off {
 		return
@@ -49,8 +51,8 @@ func (h *History) keepOnce(ctx context.Context, counter *Counter) error {
 	return err
 }
 
-// pause returns the least time between two measurements. It is shorter than the time between two writes, so that a process that
-// is alone measures with each of them.
+// pause returns the minimum time between two measurements. It is shorter than the time between two writes, so that a
+// process that runs alone measures with each write.
 func (h *History) pause() time.Duration {
 	if len(h.cfg.Slots()) > manyShards {
 		return max(manyInterval, h.Interval) * 9 / 10
@@ -58,7 +60,7 @@ func (h *History) pause() time.Duration {
 	return h.Interval * 9 / 10
 }
 
-// flush writes the counts of the counter. If that fails, the next flush writes it.
+// flush writes the counts of the counter. If that fails, the next flush writes them.
 func (h *History) flush(ctx context.Context, counter *Counter, pause time.Duration) (turn bool, err error) {
 	counts := counter.take()
 	pairs := counts.pairs()
@@ -74,7 +76,7 @@ func (h *History) flush(ctx context.Context, counter *Counter, pause time.Durati
 	return turn, err
 }
 
-// End writes the counts of a counter since the last write. It takes a second at most, and no error is reported.
+// End writes the counts of a counter since the last write. It takes a second at most, and reports no error.
 func (h *History) End(ctx context.Context, counter *Counter) {
 	if h.cfg.Off {
 		return

@@ -8,15 +8,15 @@ import (
 	"github.com/luatx/luatx/internal/shard"
 )
 
-// Gauges are measurements of the outbox. An interval has the highest of each.
+// Gauges are measurements of the outbox. An interval contains the maximum of each.
 type Gauges struct {
-	// Oldest is the age of the oldest event that should be published and is not: see admin.Stats.OldestUnpublished.
+	// Oldest is the age of the oldest event that should be published already; see admin.Stats.OldestUnpublished.
 	Oldest time.Duration
 	// Events is the number of pending and waiting events, and Bytes the size of their bodies.
 	Events, Bytes int64
-	// Parked is the number of parked events, and Blocked that of the events that wait behind them.
+	// Parked is the number of parked events, and Blocked the number of events that wait behind them.
 	Parked, Blocked int64
-	// Full is how full the fullest shard is, in percent.
+	// Full is the fill level of the fullest shard, in percent.
 	Full int64
 	// Enqueued is the number of events that were ever enqueued.
 	Enqueued int64
@@ -46,7 +46,7 @@ type Limits struct{ Events, Bytes, Parked int }
 // slotsAtOnce is the number of shards that one pipeline reads.
 const slotsAtOnce = 256
 
-// look measures the outbox. Shards that hold nothing cost one command each.
+// look measures the outbox. An empty shard needs only one command.
 func (h *History) look(ctx context.Context) (g Gauges, err error) {
 	now, err := h.cfg.Client.Time(ctx).Result()
 	if err != nil {
@@ -83,7 +83,8 @@ func (h *History) look(ctx context.Context) (g Gauges, err error) {
 	return g, nil
 }
 
-// oldest returns since when the oldest event of shards with pending ones has been due, or has failed. It is zero if there is none.
+// oldest returns the earliest time since which an event of shards with pending events has been due or has failed. It is
+// zero if there is no such event.
 func (h *History) oldest(ctx context.Context, slots []int) (since time.Time, err error) {
 	for chunk := range slices.Chunk(slots, slotsAtOnce) {
 		firsts, err := h.cfg.Scripts.Firsts(ctx, chunk)
@@ -98,7 +99,7 @@ func (h *History) oldest(ctx context.Context, slots []int) (since time.Time, err
 	return earlier(since, failing), err
 }
 
-// earlier returns the earlier one of two times of which a zero one counts as none.
+// earlier returns the earlier one of two times. It ignores a zero time.
 func earlier(a, b time.Time) time.Time {
 	if a.IsZero() || !b.IsZero() && b.Before(a) {
 		return b

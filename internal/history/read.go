@@ -12,21 +12,22 @@ import (
 
 // Bucket holds the counts and measurements of an interval.
 type Bucket struct {
-	At time.Time // its begin
-	// Destinations are those that the interval names, and Others the sum of the others. The same holds of Classes.
+	At time.Time // when the interval begins
+	// Destinations contains the destinations that the interval names, and Others the sum of the others. The same
+	// applies to Classes.
 	Destinations map[string]Outcomes
 	Others       Outcomes
 	Classes      map[string]int64
 	OtherClasses int64
-	// Gauges is nil if nobody measured.
+	// Gauges is nil if no process measured.
 	Gauges *Gauges
 }
 
 // bucketsAtOnce is the number of intervals that one pipeline reads.
 const bucketsAtOnce = 256
 
-// Read returns the intervals from that of one time to that of another, oldest first. Those in which nothing was written are left
-// out.
+// Read returns the intervals between two times, oldest first, including the intervals that contain these times. It
+// omits intervals in which nothing was written.
 func (h *History) Read(ctx context.Context, r Resolution, from, to time.Time) (all []Bucket, err error) {
 	prefix := keyFine
 	if r == Coarse() {
@@ -91,7 +92,7 @@ func outcomesOf(text string) (o Outcomes) {
 	return o
 }
 
-// numberOf reads a number, and returns 0 for anything else.
+// numberOf parses a number, and returns 0 for any other text.
 func numberOf(text string) int64 {
 	n, _ := strconv.ParseInt(text, 10, 64)
 	return n

@@ -13,10 +13,11 @@ import (
 	"github.com/luatx/luatx/internal/test/redistest"
 )
 
-// budget is the most memory that the history of a namespace may take, in bytes.
+// budget is the maximum memory that the history of a namespace may use, in bytes.
 const budget = 5_000_000
 
-// crowd adds more destinations and classes to the current interval than it has room for, each with large numbers.
+// crowd adds more destinations and classes to the current interval than the interval has room for, each with large
+// numbers.
 func crowd(t testing.TB, h *history.History, length int) {
 	t.Helper()
 	pairs := history.Gauges{
@@ -65,7 +66,7 @@ func TestFullHistoryTakesLessThan5MB(t *testing.T) {
 	}
 }
 
-// used returns the memory that a server uses in bytes, without that of its clients.
+// used returns the memory that a server uses, in bytes, without the memory of its clients.
 func used(t testing.TB, client *redis.Client) int {
 	t.Helper()
 	stats := map[string]int{}

@@ -18,10 +18,11 @@ func (i ID) Digest() string {
 	return string(sum[:16])
 }
 
-// EventID derives the id of the event at a position: a UUID of version 8 (RFC 9562).
+// EventID derives the id of the event at a position. The id is a UUID of version 8 (RFC 9562).
 func (i ID) EventID(position int) string { return i.derived("event", position) }
 
-// EntryID derives the id of the message at a position among those that a transaction adds to streams, like EventID.
+// EntryID derives the id of the message at a position among the messages that a transaction adds to streams, like
+// EventID.
 func (i ID) EntryID(position int) string { return i.derived("entry", position) }
 
 func (i ID) derived(kind string, position int) string {
@@ -39,7 +40,7 @@ func (i ID) derived(kind string, position int) string {
 	return string(text)
 }
 
-// sum hashes the fields and the parts, each preceded by its length, so that no two lists result in the same bytes.
+// sum hashes the fields and the parts. The length of each precedes it, so that no two lists result in the same bytes.
 func (i ID) sum(parts ...string) [sha256.Size]byte {
 	var few [512]byte
 	all := few[:0]

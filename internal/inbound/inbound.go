@@ -1,4 +1,4 @@
-// Package inbound is what subscribers have in common, whatever broker they read.
+// Package inbound contains the parts that the subscribers of all brokers share.
 package inbound
 
 import (
@@ -12,14 +12,14 @@ import (
 	"github.com/luatx/luatx/message"
 )
 
-// AttrReason is the attribute in which a dead letter says why it is one.
+// AttrReason is the attribute of a dead letter that contains the reason.
 const AttrReason = "deadletterreason"
 
 // deadLetterTimeout bounds the publishing of a dead letter.
 const deadLetterTimeout = 10 * time.Second
 
-// Decode makes a message of what a broker delivered, by a function of the user's: its panic is an error, and so is a
-// nil message. The message has attributes, if only none.
+// Decode converts the message that a broker delivered with a function of the user. If the function panics or returns a
+// nil message, Decode returns an error. The attributes of the message are never nil.
 func Decode[T any](delivered T, unmarshal func(T) (*message.RawMessage, error)) (msg *message.RawMessage, err error) {
 	defer RecoverTo(&err)
 	msg, err = unmarshal(delivered)
@@ -35,19 +35,19 @@ func Decode[T any](delivered T, unmarshal func(T) (*message.RawMessage, error)) 
 	return msg, nil
 }
 
-// RecoverTo keeps a panic of a user's function from ending the loop that calls it. It is to be deferred.
+// RecoverTo prevents a panic of a user's function from ending the loop that calls it. The caller must defer it.
 func RecoverTo(err *error) {
 	if v := recover(); v != nil {
 		*err = &message.PanicError{Value: v, Stack: debug.Stack()}
 	}
 }
 
-// Publisher is a relay's.
+// Publisher is the publisher of a relay.
 type Publisher interface {
 	Publish(ctx context.Context, events []*message.RawMessage) []error
 }
 
-// Bury publishes a message that was refused for good, with the reason, within 10 s. Msg stays as it is.
+// Bury publishes a permanently rejected message as a dead letter, with the reason, within 10 s. It does not change msg.
 func Bury(ctx context.Context, letters Publisher, msg *message.RawMessage, reason error) error {
 	ctx, cancel := context.WithTimeout(ctx, deadLetterTimeout)
 	defer cancel()

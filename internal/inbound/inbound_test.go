@@ -48,7 +48,7 @@ func TestDecodeReturnsMessagesErrorsAndPanics(t *testing.T) {
 	}
 }
 
-// letters keeps what is published, and answers err.
+// letters stores the published messages, and returns err.
 type letters struct {
 	err  error
 	all  []*message.RawMessage

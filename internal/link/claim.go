@@ -7,16 +7,16 @@ import (
 	"github.com/luatx/luatx/message"
 )
 
-// Claim is the position that a transaction moves with its commit instead of marking its id.
+// Claim is the position that the commit of a transaction moves instead of marking the id of its message.
 type Claim struct {
 	// Position is the position that the commit checks and moves.
 	Position commit.Position
 	// At is the position of the message.
 	At message.Position
-	// Failed reports whether to park the message after a failure, and returns the key of the dead-letter stream and the fields and
-	// values of its dead letter.
+	// Failed reports whether to park the message after a failure. It returns the key of the dead-letter stream, and the
+	// fields and values of the dead letter.
 	Failed func(ctx context.Context, cause error) (key string, letter []any, ok bool)
-	// Committed is called after the position was moved, and Fenced after a newer owner was found.
+	// The commit calls Committed after it has moved the position, and Fenced after it has found a newer owner.
 	Committed, Fenced func()
 }
 

@@ -23,7 +23,7 @@ type Inside struct {
 	Runner *eval.Runner
 	// Scripts run on the shards of the Transactor.
 	Scripts *shard.Scripts
-	// First is the first shard of the keyspace. It holds the keys that a keyspace has once.
+	// First is the first shard of the keyspace. It contains the keys that exist once per keyspace.
 	First shard.Shard
 	// TagKey returns a key of the Transactor's keyspace.
 	TagKey func(tag string, parts ...string) string
@@ -32,13 +32,14 @@ type Inside struct {
 	// Gather begins a gathering of n handlers. Each handler runs under the gathering's Context and calls Leave when it
 	// ends.
 	//
-	// The commits are sent when all other handlers wait or have left, or after linger; zero lingers forever. The commands
-	// of tail go out once, behind the first commits in the same pipeline, and carry their own errors; tail is not called
-	// if nothing is committed. Ctx bounds the commits.
+	// The gathering sends the commits when all other handlers wait or have left, or after linger. With a zero linger,
+	// it waits without a limit. It sends the commands of tail once, after the first commits in the same pipeline. These
+	// commands carry their own errors. If nothing is committed, it does not call tail. Ctx bounds the commits.
 	Gather func(ctx context.Context, n int, linger time.Duration, tail func() []redis.Cmder) Gathering
 	// NoWakeUps keeps Wake from notifying the relays of other processes.
 	NoWakeUps bool
-	// Processes is the list in which relays, consumers and workers register themselves; nil if they do not.
+	// Processes is the list in which relays, consumers and workers register themselves. If it is nil, they do not
+	// register.
 	Processes *process.List
 	// History stores the counts of relays, and the measurements of relays and workers.
 	History *history.History
@@ -46,9 +47,9 @@ type Inside struct {
 	relay atomic.Pointer[Relay]
 }
 
-// A Gathering lets messages that were read together commit together in one round trip, although each handler runs separately. A
-// commit under its context waits until the other handlers commit too, or end. Each commit is a separate transaction with its own
-// outcome.
+// A Gathering lets messages that were read together commit together in one round trip, although each handler runs
+// separately. A commit under its context waits until each of the other handlers commits or ends. Each commit is a
+// separate transaction with its own outcome.
 type Gathering interface {
 	// Context returns a context under which the commits of luatx.Middleware gather.
 	Context(parent context.Context) context.Context
@@ -61,13 +62,14 @@ type Relay interface {
 	// Reserve takes a free slot for the events of a transaction that is about to commit. Cold relays do not claim these events
 	// during the lease. If ok is false, there is no free slot, and any relay may publish the events at once.
 	Reserve() (lease time.Duration, ok bool)
-	// Committed passes on the events of a shard. Ordered and scheduled events never belong to the committer, even if a slot was
-	// reserved. Events is empty if a reserved transaction did not commit; otherwise, the receiver keeps the slice and may change
-	// it. Committed must not block.
+	// Committed passes the events of a shard to the relay. Ordered and scheduled events never belong to the committer,
+	// even if a slot was reserved. Events is empty if a reserved transaction did not commit. Otherwise, the receiver
+	// keeps the slice and may change it. Committed must not block.
 	Committed(slot int, events []shard.Event, reserved bool)
 }
 
-// Attach makes a relay publish what the Transactor commits. It returns an error if a relay is already attached.
+// Attach makes a relay publish the events that the Transactor commits. It returns an error if a relay is already
+// attached.
 func (in *Inside) Attach(relay Relay) error {
 	if !in.relay.CompareAndSwap(nil, &relay) {
 		return errors.New("luatx: attach relay: the Transactor already has one; use one relay, or disable inline publishing in the other")

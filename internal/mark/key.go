@@ -2,7 +2,7 @@ package mark
 
 import "strings"
 
-// escape separates the source of a message from its id.
+// escape escapes the source of a message, so that a colon separates it unambiguously from the id.
 var escape = strings.NewReplacer("%", "%25", ":", "%3A")
 
 // Key returns the key of the mark that pipeline mode sets for a message, unless its configuration uses another one.

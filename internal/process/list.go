@@ -1,5 +1,5 @@
-// Package process keeps the list of the running processes of a namespace: relays, consumers, triggers and workers, each with
-// what it last reported. A heartbeat renews an entry, and a process that stops removes its own.
+// Package process keeps the list of the running processes of a namespace: relays, consumers, triggers and workers, each
+// with its last report. A heartbeat renews an entry, and a process that stops removes its own entry.
 package process
 
 import (
@@ -23,8 +23,8 @@ import (
 	"github.com/luatx/luatx/internal/slot"
 )
 
-// The keys of the list, which package shard describes. They are in the shard of slot 0, so that a process needs to know the
-// namespace alone.
+// The keys of the list, which package shard describes. They are in the shard of slot 0, so that a process needs only
+// the namespace.
 const processes, heartbeats = 1, 2
 
 const (
@@ -33,7 +33,7 @@ const (
 	DeadAfter = 3 * interval
 	// ForgetAfter is the time without a heartbeat after which the list forgets a process.
 	ForgetAfter = time.Hour
-	// Most is the most processes that the list keeps.
+	// Most is the maximum number of processes that the list keeps.
 	Most = 4096
 
 	beatTimeout  = 3 * time.Second
@@ -41,7 +41,7 @@ const (
 	page         = 256
 )
 
-// List is the list of a namespace. A nil List takes nobody in.
+// List is the list of a namespace. A nil List accepts no processes.
 type List struct {
 	client redis.UniversalClient
 	runner *eval.Runner
@@ -64,7 +64,7 @@ func New(client redis.UniversalClient, namespace string, log *slog.Logger) *List
 	return l
 }
 
-// Beat adds or renews a process, whose id begins with its kind and a dash.
+// Beat adds or renews a process. Its id begins with its kind and a dash.
 func (l *List) Beat(ctx context.Context, id, kind string, report Report) error {
 	r := record{kind, version(), host(), os.Getpid(), report}
 	maps.DeleteFunc(r.Counts, func(_ string, n int64) bool { return n == 0 })
@@ -91,15 +91,16 @@ func (l *List) call(ctx context.Context, timeout time.Duration, act, id, report 
 type Entry struct {
 	ID, Kind, Version, Host string
 	PID                     int
-	// Since is when it registered, and Seen when it sent its last heartbeat, by the server's clock.
+	// Since is the time of its registration, and Seen the time of its last heartbeat, by the server's clock.
 	Since, Seen time.Time
-	// Dead reports that it has sent no heartbeat for DeadAfter.
+	// Dead reports whether the process has sent no heartbeat for DeadAfter.
 	Dead bool
 
 	Report
 }
 
-// All lists the processes of some kinds, or of all, by their ids, which begin with the kind and the host.
+// All lists the processes of the given kinds, or of all kinds. It sorts them by id, which begins with the kind and the
+// host.
 func (l *List) All(ctx context.Context, kinds ...string) iter.Seq2[Entry, error] {
 	return func(yield func(Entry, error) bool) {
 		now, ids, seen, err := l.ids(ctx, kinds)
@@ -115,7 +116,7 @@ func (l *List) All(ctx context.Context, kinds ...string) iter.Seq2[Entry, error]
 			}
 			for i, report := range reports {
 				text, there := report.(string)
-				if !there { // it has left meanwhile
+				if !there { // the process has left meanwhile
 					continue
 				}
 				e, err := entryOf(chunk[i], text, seen[chunk[i]], now)
@@ -127,7 +128,8 @@ func (l *List) All(ctx context.Context, kinds ...string) iter.Seq2[Entry, error]
 	}
 }
 
-// ids returns the server's time, and the sorted ids of the processes that are not forgotten, with their last heartbeats.
+// ids returns the server's time, and the sorted ids of the processes that are not forgotten, with the times of their
+// last heartbeats.
 func (l *List) ids(ctx context.Context, kinds []string) (now time.Time, ids []string, seen map[string]time.Time, err error) {
 	var clock *redis.TimeCmd
 	var found *redis.ZSliceCmd

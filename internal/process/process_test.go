@@ -34,7 +34,7 @@ func all(t *testing.T, list *process.List, kinds ...string) (entries []process.E
 	return entries
 }
 
-// silent makes a process look as if its last heartbeat was so long ago.
+// silent makes the last heartbeat of a process appear that long ago.
 func silent(t *testing.T, client redis.UniversalClient, list *process.List, id string, long time.Duration) {
 	t.Helper()
 	ctx := redistest.Soon(t)
@@ -110,7 +110,7 @@ func TestProcessWithoutHeartbeatIsDeadThenForgotten(t *testing.T) {
 				t.Errorf("silent for %v: %+v", step.silence, now)
 			}
 		}
-		redistest.Must(t, list.Beat(ctx, "relay-b", process.Relay, process.Report{})) // removes what is forgotten
+		redistest.Must(t, list.Beat(ctx, "relay-b", process.Relay, process.Report{})) // removes forgotten processes
 		kept, err := client.HKeys(ctx, list.Keys()[1]).Result()
 		if err != nil || !slices.Equal(kept, []string{"relay-b"}) {
 			t.Errorf("kept: %v, %v", kept, err)
@@ -154,7 +154,7 @@ func TestAllListsOnlyTheRequestedKinds(t *testing.T) {
 	})
 }
 
-// lines keeps a log.
+// lines stores log lines.
 type lines struct {
 	mu  sync.Mutex
 	buf bytes.Buffer

@@ -11,11 +11,13 @@ import (
 	"github.com/luatx/luatx/internal/sleep"
 )
 
-// restAfterDenial is how long a process waits if the server refuses a heartbeat: each refusal is an entry of its ACL LOG.
+// restAfterDenial is how long a process waits after the server denies a heartbeat. Each denial adds an entry to the
+// server's ACL LOG.
 const restAfterDenial = 10 * time.Minute
 
-// Keep keeps a process in the list until ctx ends, and then removes it. It sends a heartbeat at once and then every 10 seconds, each
-// with what report returns. Heartbeats that fail stop nothing; the log has one line for each outage.
+// Keep keeps a process in the list until ctx ends, and then removes it. It sends a heartbeat at once and then every 10
+// seconds. Each heartbeat contains the result of report. After a failed heartbeat, Keep continues. It logs one line for
+// each outage.
 func (l *List) Keep(ctx context.Context, kind string, report func() Report) {
 	if l == nil {
 		return
@@ -32,7 +34,7 @@ func (l *List) Keep(ctx context.Context, kind string, report func() Report) {
 			wait = restAfterDenial
 		}
 	}
-	if !failed { // else it counts as dead in a while
+	if !failed { // otherwise, the list soon counts the process as dead
 		_ = l.leave(context.WithoutCancel(ctx), id)
 	}
 }

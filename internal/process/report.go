@@ -18,22 +18,23 @@ const (
 	Repair   = "repair"
 )
 
-// A Report describes a process, and goes with each of its heartbeats.
+// A Report describes a process. Each of its heartbeats contains one.
 type Report struct {
-	// Stream, Group and Consumer are of a process that reads a stream.
+	// Stream, Group and Consumer are set for a process that reads a stream.
 	Stream   string `json:"stream,omitempty"`
 	Group    string `json:"group,omitempty"`
 	Consumer string `json:"consumer,omitempty"`
 	// InFlight is the number of messages or events that the process works on.
 	InFlight int64 `json:"in_flight,omitempty"`
-	// Holding is the number of partitions that a consumer holds, and Partitions has the keys of the first MaxPartitions of them.
+	// Holding is the number of partitions that a consumer holds. Partitions contains the keys of the first
+	// MaxPartitions of them.
 	Holding    int      `json:"holding,omitempty"`
 	Partitions []string `json:"partitions,omitempty"`
-	// Leases are those of a relay on events: the oldest, at most MaxLeases.
+	// Leases contains the leases of a relay on events: the oldest ones, at most MaxLeases.
 	Leases []Lease `json:"leases,omitempty"`
-	// Counts counts what the process has done since it began, by a word.
+	// Counts contains the number of each of the process's actions since it began. Its keys are single words.
 	Counts map[string]int64 `json:"counts,omitempty"`
-	// Trigger is of a trigger.
+	// Trigger is set for a trigger.
 	Trigger *TriggerReport `json:"trigger,omitempty"`
 }
 
@@ -44,7 +45,7 @@ type Lease struct {
 	Lease string `json:"lease"`
 	// Events is the number of events that are not settled yet.
 	Events int `json:"events"`
-	// Since is by the relay's clock.
+	// Since is the time at which the lease began, by the relay's clock.
 	Since time.Time `json:"since"`
 }
 
@@ -53,30 +54,31 @@ type TriggerReport struct {
 	Function  string `json:"function"`
 	Transport string `json:"transport"`
 	State     string `json:"state"`
-	// Since is when the state began, by the trigger's clock.
+	// Since is the time at which the state began, by the trigger's clock.
 	Since   time.Time `json:"since,omitzero"`
 	Ready   bool      `json:"ready"`
 	Stalled bool      `json:"stalled"`
-	// Lag is the number of entries of a stream that were not delivered yet, or -1 if it is unknown. It is 0 for channels.
+	// Lag is the number of entries of a stream that were not delivered yet, or -1 if it is unknown. It is 0 for
+	// channels.
 	Lag int64 `json:"lag"`
-	// Retrying is the number of failed entries that wait to be tried again.
+	// Retrying is the number of failed entries that wait for a retry.
 	Retrying int64 `json:"retrying"`
-	// OldestUnacked is the age of the oldest delivery that is not acknowledged.
+	// OldestUnacked is the age of the oldest delivery that is not acknowledged, in nanoseconds in JSON.
 	OldestUnacked time.Duration `json:"oldest_unacked_ns"`
 	LastError     string        `json:"last_error,omitempty"`
 	LastErrorAt   time.Time     `json:"last_error_at,omitzero"`
 }
 
 const (
-	// MaxPartitions is the most keys of partitions in a Report.
+	// MaxPartitions is the maximum number of partition keys in a Report.
 	MaxPartitions = 256
-	// MaxLeases is the most leases in a Report.
+	// MaxLeases is the maximum number of leases in a Report.
 	MaxLeases = 64
-	// MaxError is the most bytes of the text of an error in a Report.
+	// MaxError is the maximum size of the text of an error in a Report, in bytes.
 	MaxError = 512
 )
 
-// record is what the list keeps of a process.
+// record is the data that the list stores for a process.
 type record struct {
 	Kind    string `json:"kind"`
 	Version string `json:"version"`
@@ -85,7 +87,7 @@ type record struct {
 	Report
 }
 
-// host is the name of this machine.
+// host returns the name of this machine.
 func host() string {
 	name, err := os.Hostname()
 	if err != nil {
@@ -96,7 +98,7 @@ func host() string {
 
 const module = "github.com/luatx/luatx"
 
-// version is that of luatx in this program.
+// version returns the version of luatx in this program.
 var version = sync.OnceValue(func() string {
 	info, ok := debug.ReadBuildInfo()
 	if !ok {

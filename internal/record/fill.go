@@ -37,7 +37,7 @@ func NewFiller() *Filler {
 	return f
 }
 
-// ticketCommand begins each pipeline and names the frames of its replies.
+// ticketCommand is the first command of each pipeline. Its argument names the frames of the replies.
 const (
 	ticketCommand = "luatx.ticket"
 	ticketReply   = "+OK\r\n"

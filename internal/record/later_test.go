@@ -45,7 +45,7 @@ func TestCommandsOfALaterGoRedisAreRecorded(t *testing.T) {
 	}
 }
 
-// call calls a method with sample arguments, and returns its result and what was recorded as text.
+// call calls a method with sample arguments, and returns its result and the recorded commands as text.
 func call(on any, m reflect.Method, r *Recorder) (text string) {
 	defer func() {
 		if v := recover(); v != nil {

@@ -49,8 +49,8 @@ func (maker) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPi
 	return next
 }
 
-// offline returns a client that only uses connections of its dialer. The address is never dialled, but go-redis would look up a
-// host name.
+// offline returns a client that only uses connections of its dialer. go-redis never dials the address, but would look
+// up a host name.
 func offline(dialer func(context.Context, string, string) (net.Conn, error)) *redis.Client {
 	return redis.NewClient(&redis.Options{
 		Addr:                     "127.0.0.1:0",
@@ -64,11 +64,13 @@ func offline(dialer func(context.Context, string, string) (net.Conn, error)) *re
 	})
 }
 
-// Recorder is a redis.Pipeliner that passes each command to its owner at once, instead of sending it to a server. The source
-// creates the command and keeps no reference, so a Recorder needs only its own memory, which may be embedded in its owner.
+// Recorder is a redis.Pipeliner that passes each command to its owner at once, instead of sending it to a server. The
+// source creates the command and keeps no reference to it. A Recorder thus needs only its own memory, and its owner may
+// embed it.
 //
-// Commands that the source cannot create use a go-redis connection whose hook ends every command: those of pipelines inside the
-// pipeline, and those of a later go-redis than recorder_gen.go was generated from. Every command of go-redis is thus recorded.
+// If the source cannot create a command, the Recorder uses a go-redis connection whose hook ends every command. This
+// applies to pipelines inside the pipeline, and to commands of a later go-redis than the one that recorder_gen.go was
+// generated from. Every command of go-redis is thus recorded.
 type Recorder struct {
 	redis.StatefulCmdable // only for commands of a later go-redis; otherwise nil
 
@@ -123,8 +125,8 @@ func (r *Recorder) record(cmd redis.Cmder) error {
 	return err
 }
 
-// Conn returns a connection that passes its commands to run, those of a pipeline together. Run must set the reply or the error of
-// each command.
+// Conn returns a connection that passes its commands to run. It passes the commands of a pipeline together. Run must
+// set the reply or the error of each command.
 func (s *Source) Conn(run func(ctx context.Context, cmds []redis.Cmder) error) *redis.Conn {
 	conn := s.client.Conn()
 	conn.AddHook(runHook(run))
@@ -222,12 +224,12 @@ func (r *Recorder) Pipeline() redis.Pipeliner { return r.conn().Pipeline() }
 // TxPipeline is like Pipeline, because the recorded commands are already a transaction.
 func (r *Recorder) TxPipeline() redis.Pipeliner { return r.conn().TxPipeline() }
 
-// Pipelined records what fn queues.
+// Pipelined records the commands that fn queues.
 func (r *Recorder) Pipelined(ctx context.Context, fn func(redis.Pipeliner) error) ([]redis.Cmder, error) {
 	return r.conn().Pipelined(ctx, fn)
 }
 
-// TxPipelined records what fn queues.
+// TxPipelined records the commands that fn queues.
 func (r *Recorder) TxPipelined(ctx context.Context, fn func(redis.Pipeliner) error) ([]redis.Cmder, error) {
 	return r.conn().TxPipelined(ctx, fn)
 }

@@ -15,10 +15,10 @@ type Fate string
 // The fates.
 const (
 	Sent     = "sent"   // it was published
-	Retry    = "failed" // it is tried again after a pause, or parked if it has used up its attempts
-	Park     = "parked" // it stays until an operator acts
-	GiveBack = "back"   // it is tried again after a pause, and the attempt does not count
-	Hold     = "hold"   // like GiveBack, until the pause of its destination ends; no error leads to it
+	Retry    = "failed" // the relay retries it after a pause, or parks it if it has used up its attempts
+	Park     = "parked" // it stays in the outbox until an operator acts
+	GiveBack = "back"   // the relay retries it after a pause, and the attempt does not count
+	Hold     = "hold"   // like GiveBack, until the pause of its destination ends; no error results in it
 )
 
 var (
@@ -34,7 +34,7 @@ type Untried interface {
 	Untried() bool
 }
 
-// Decide returns the fate of an event for the error of the attempt to publish it.
+// Decide returns the fate of an event after an attempt to publish it that returned err.
 func Decide(err error) Fate {
 	switch {
 	case err == nil:
@@ -47,14 +47,14 @@ func Decide(err error) Fate {
 	return Retry
 }
 
-// IsUntried reports whether an error says that the event or message was not tried.
+// IsUntried reports whether an error means that the relay did not try the event or message.
 func IsUntried(err error) bool {
 	u, ok := errors.AsType[Untried](err)
 	return ok && u.Untried()
 }
 
-// Wait returns how long an event waits that is given back: the delay of the error if the event must wait its turn (ErrLater), or
-// else the pause of its destination.
+// Wait returns how long a returned event waits. If the event must wait its turn (ErrLater), it is the delay in the
+// error. Otherwise, it is the pause of its destination.
 func Wait(err error, pause time.Duration) time.Duration {
 	if errors.Is(err, ErrLater) {
 		asked, _ := message.RetryDelay(err)
@@ -63,7 +63,8 @@ func Wait(err error, pause time.Duration) time.Duration {
 	return pause
 }
 
-// Pause returns how long an event waits before it is retried: the delay that err requests, or else the given one.
+// Pause returns how long an event waits before the relay retries it: the delay that err requests, or the given one if
+// there is none.
 func Pause(err error, otherwise time.Duration) time.Duration {
 	if asked, ok := message.RetryDelay(err); ok {
 		return asked

@@ -8,14 +8,14 @@ import (
 	"github.com/luatx/luatx/internal/eval"
 )
 
-// Act is what the audit stream says of a call of an operator.
+// Act describes a call of an operator in the audit stream.
 type Act struct {
-	Operation string // its id
-	Call      int    // within the operation: the same call, sent again, does nothing new
+	Operation string // the id of the operation
+	Call      int    // number within the operation; a repeated call has no further effect
 	Who, Why  string
 }
 
-// The replies of internal/lua/_audit.lua for an event.
+// The letters that internal/lua/_audit.lua returns for an event.
 const (
 	ActDone    = 'd'
 	ActUnknown = 'u'
@@ -49,7 +49,8 @@ func (s *Scripts) Erase(ctx context.Context, shard Shard, act Act, ids []string)
 	return s.act(ctx, s.erase, shard, act, nil, ids)
 }
 
-// Change changes events that are not published yet, as internal/lua/change.lua names the act, and returns a letter for each.
+// Change changes events that are not published yet, and returns a letter for each. What names the change as in
+// internal/lua/change.lua.
 func (s *Scripts) Change(ctx context.Context, shard Shard, act Act, what string, at time.Time, ids []string) (string, error) {
 	text := ""
 	if !at.IsZero() {
@@ -58,24 +59,24 @@ func (s *Scripts) Change(ctx context.Context, shard Shard, act Act, what string,
 	return s.act(ctx, s.change, shard, act, []any{what, text}, ids)
 }
 
-// Replay puts events that were sent until the cut-off back into pending, and returns a letter for each.
+// Replay makes events that were sent no later than the cut-off pending again, and returns a letter for each.
 func (s *Scripts) Replay(ctx context.Context, shard Shard, act Act, cutoff time.Time, ids []string) (string, error) {
 	return s.act(ctx, s.replay, shard, act, []any{eval.Millis(cutoff)}, ids)
 }
 
-// Imported is an event that comes in as a parked one.
+// Imported is an event to import as a parked one.
 type Imported struct {
 	ID       string
-	Key      string // of its lane; empty: none
+	Key      string // the ordering key; empty: none
 	Parked   time.Time
 	Attempts int
-	History  string // as the shard keeps it
+	History  string // the failures in the format of the shard
 	Route    string
 	Body     []byte
-	Digest   string // of a body that was erased, in hex; Body is empty then
+	Digest   string // the digest of an erased body, in hex; in that case, Body is empty
 }
 
-// Import takes events in as parked ones and returns a letter for each.
+// Import adds events as parked ones and returns a letter for each.
 func (s *Scripts) Import(ctx context.Context, shard Shard, act Act, events []Imported) (string, error) {
 	args := make([]any, 0, 7*len(events))
 	for _, e := range events {
@@ -88,7 +89,7 @@ func (s *Scripts) Import(ctx context.Context, shard Shard, act Act, events []Imp
 	return s.act(ctx, s.imports, shard, act, args, nil)
 }
 
-// act runs such a script on ids, and expects a letter for each.
+// act runs a script of an act on ids. It returns an error unless the reply contains a letter for each.
 func (s *Scripts) act(ctx context.Context, script *eval.Script, shard Shard, act Act, args []any, ids []string) (string, error) {
 	all := append(make([]any, 0, len(args)+len(ids)), args...)
 	for _, id := range ids {
@@ -101,7 +102,7 @@ func (s *Scripts) act(ctx context.Context, script *eval.Script, shard Shard, act
 	return letters, err
 }
 
-// actOn runs a script that begins with internal/lua/_audit.lua, and returns the letters of its reply.
+// actOn runs a script that begins with internal/lua/_audit.lua, and returns the letters in its reply.
 func (s *Scripts) actOn(ctx context.Context, script *eval.Script, shard Shard, act Act, args []any) (string, error) {
 	all := append([]any{act.Operation, act.Call, act.Who, act.Why}, args...)
 	_, rows, err := s.run(ctx, script, shard, 0, all...)

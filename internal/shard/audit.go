@@ -23,7 +23,7 @@ type Record struct {
 	IDs           []string
 }
 
-// Audit reads records of a shard from an id on, oldest first. It returns the id of the last one.
+// Audit reads records of a shard, beginning with an id, oldest first. It returns the id of the last record.
 func (s *Scripts) Audit(ctx context.Context, shard Shard, from string, limit int64) (records []Record, last string, err error) {
 	entries, err := s.client.XRangeN(ctx, shard.Key(keyAudit), from, "+", limit).Result()
 	for _, e := range entries {
@@ -32,7 +32,7 @@ func (s *Scripts) Audit(ctx context.Context, shard Shard, from string, limit int
 	return records, last, err
 }
 
-// ParseRecord reads an entry of an audit stream. Slot is the slot of the stream.
+// ParseRecord parses an entry of an audit stream. Slot is the slot of the stream.
 func ParseRecord(slot int, entry redis.XMessage) Record {
 	text := func(name string) string { return eval.Word(entry.Values[name]) }
 	number := func(name string) int {
@@ -44,6 +44,6 @@ func ParseRecord(slot int, entry redis.XMessage) Record {
 		Slot: slot, At: eval.Moment(ms), Operation: text("operation"), Call: number("call"), Who: text("who"),
 		Act: text("act"), Why: text("why"), Done: number("done"), Asked: number("asked"),
 	}
-	_ = json.Unmarshal([]byte(text("ids")), &r.IDs) // a record that was written by hand has none
+	_ = json.Unmarshal([]byte(text("ids")), &r.IDs) // a record that was written by hand has no ids
 	return r
 }

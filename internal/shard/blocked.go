@@ -6,7 +6,8 @@ import (
 	"time"
 )
 
-// Blocked sums up the events that wait behind a parked event of their ordering key. admin.Blocked explains its fields.
+// Blocked summarizes the events that wait behind a parked event of their ordering key. admin.Blocked explains its
+// fields.
 type Blocked struct {
 	Keys, Events int64
 	Since        time.Time
@@ -16,12 +17,13 @@ type Blocked struct {
 const (
 	// slotsAtOnce is the number of shards that one pipeline reads.
 	slotsAtOnce = 256
-	// blockedPage is how many parked events one script of a sum reads, and blockedEvents how many a sum reads. A script that finds
-	// fewer than a page counts as partPage.
+	// blockedPage is the number of parked events that one script reads, and blockedEvents the number that one sum
+	// reads. A script that finds fewer events than a page counts as partPage.
 	blockedPage, partPage, blockedEvents = 1000, 100, 20_000
 )
 
-// Blocked sums up the blocked ordering keys of shards. It reads a page of each shard in turn, so that no shard hides the others.
+// Blocked summarizes the blocked ordering keys of shards. It reads one page of each shard in turn, so that no shard
+// hides the others.
 func (s *Scripts) Blocked(ctx context.Context, slots []int) (sum Blocked, err error) {
 	var edges []Edge
 	for chunk := range slices.Chunk(slots, slotsAtOnce) {
@@ -55,7 +57,7 @@ func (s *Scripts) Blocked(ctx context.Context, slots []int) (sum Blocked, err er
 	return sum, nil
 }
 
-// blockedIn adds a page of a shard to a sum. It returns where the next page begins.
+// blockedIn adds one page of a shard to a sum. It returns the place at which the next page begins.
 func (s *Scripts) blockedIn(ctx context.Context, n int, after Place, sum *Blocked) (next Place, more bool, err error) {
 	rows, _, next, more, err := s.List(ctx, s.Shard(n), Listing{Of: "blocking", Only: "k", Limit: blockedPage, After: after})
 	if err != nil {

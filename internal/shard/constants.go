@@ -10,33 +10,34 @@ import (
 	"github.com/luatx/luatx/internal/lua"
 )
 
-// Constants are set once for a Transactor and stand in the text of its scripts.
+// Constants are set once for a Transactor. The text of its scripts contains them.
 type Constants struct {
-	Namespace   string        // leads every key of a shard
-	Identity    string        // layout, namespace and keyspace; scripts refuse a shard that holds another
+	Namespace   string        // the beginning of every key of a shard
+	Identity    string        // layout, namespace and keyspace; scripts reject a shard with another identity
 	Retention   time.Duration // of the inbox
 	Capacity    int           // events of a shard that are neither sent nor parked
-	Bytes       int           // of their bodies
-	Parked      int           // parked events of a shard beyond which it takes no more events
-	ParkedBytes int           // bytes of their bodies beyond which it takes no more events
+	Bytes       int           // bytes of the bodies of these events
+	Parked      int           // parked events beyond which a shard accepts no more events
+	ParkedBytes int           // bytes of the bodies of parked events beyond which a shard accepts no more events
 	Lane        int           // events of a lane
-	UndoBytes   int           // the largest key that is kept by DUMP for an undo
-	KeptBytes   int           // the most bytes of replies that one transaction keeps
-	Guarded     int           // what the guarded reads of one transaction may count, see internal/lua/_guard.lua
+	UndoBytes   int           // the size of the largest key that is saved with DUMP for an undo
+	KeptBytes   int           // maximum bytes of replies that are kept for one transaction
+	Guarded     int           // maximum size of the guarded reads of one transaction, as counted in internal/lua/_guard.lua
 
 	Durability eval.Durability
 
-	Budget   int    // the most calls of one run of a procedure
-	Commands string // those that procedures may call, as internal/lua/_procedure.lua reads them
+	Budget   int    // maximum calls in one run of a procedure
+	Commands string // the commands that procedures may call, in the format of internal/lua/_procedure.lua
 }
 
-// keptCount is the most transactions whose replies are kept in one generation.
+// keptCount is the maximum number of transactions whose replies are kept in one generation.
 const keptCount = 100_000
 
-// Script returns the text of a script with the constants in it, which cost less there than in locals.
+// Script returns the text of a script with the constants in it. A constant in the text needs less CPU time than a
+// local.
 func (c Constants) Script(name string) string { return lua.Script(name, c.texts()) }
 
-// Substitute puts the constants, and the keys of a script, into a text that was made for it.
+// Substitute inserts the constants, and the keys of a script, into a text that was generated for it.
 func (c Constants) Substitute(text string, keys []string) string {
 	return lua.Substitute(text, keys, c.texts())
 }
@@ -62,7 +63,7 @@ func (c Constants) texts() map[string]string {
 	}
 }
 
-// Quote makes a Lua string literal.
+// Quote returns a Lua string literal.
 func Quote(s string) string {
 	var b strings.Builder
 	b.WriteByte('\'')

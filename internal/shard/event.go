@@ -10,24 +10,26 @@ import (
 	"github.com/luatx/luatx/internal/lua"
 )
 
-// Event is an event as the outbox keeps it.
+// Event is an event as the outbox stores it.
 type Event struct {
 	ID   string
 	Body []byte
-	Key  string    // ordered among those of the same one, where it is not empty
-	At   time.Time // scheduled, where it is not zero
+	Key  string    // the ordering key; empty: the event is not ordered
+	At   time.Time // when a scheduled event is due; zero: the event is not scheduled
 	// Given is true if the id was not derived from a message. The shard remembers such an id after the event was sent.
 	Given bool
-	// Own is true if the body was made for the event, so that nobody else changes it.
+	// Own is true if the body was created for the event, so that no other code changes it.
 	Own bool
-	// Reference stands for a large body in the outbox, see internal/lua/_body.lua; empty: the body itself does.
+	// Reference replaces a large body in the outbox; see internal/lua/_body.lua. If it is empty, the outbox contains
+	// the body itself.
 	Reference string
 }
 
 // Plain reports whether an event is neither ordered nor scheduled.
 func (e *Event) Plain() bool { return e.Key == "" && e.At.IsZero() }
 
-// Append lays an event out as internal/lua/_events.lua reads it, with its head where such are sent.
+// Append appends the arguments of an event in the format of internal/lua/_events.lua. If head is true, they include the
+// head.
 func (e *Event) Append(args []any, head bool) []any {
 	args = append(args, &e.ID)
 	if head {
@@ -41,7 +43,7 @@ func (e *Event) Stage(run string, nth int) {
 	e.Reference = fmt.Sprintf("%c%d %x.%d", lua.StagedMark, len(e.Body)+digit(e.Given), run, nth)
 }
 
-// body is an event's body as an argument: a pointer costs no allocation, where a slice costs one.
+// body is the body of an event as an argument. A pointer needs no allocation, but a slice would need one.
 type body Event
 
 // MarshalBinary implements encoding.BinaryMarshaler.
@@ -54,7 +56,7 @@ func (b *body) MarshalBinary() ([]byte, error) {
 
 const givenMark = string(rune(lua.GivenMark))
 
-// Stored returns a body as the hash entries holds it, see internal/lua/_body.lua.
+// Stored returns a body in the format of the hash entries; see internal/lua/_body.lua.
 func Stored(body []byte, given bool) []byte {
 	if !given {
 		return body
@@ -78,7 +80,7 @@ func (e *Event) head() string {
 	return ""
 }
 
-// ReadEvent reads what Append wrote.
+// ReadEvent parses the arguments that Append has written.
 func ReadEvent(id, head, body string) Event {
 	event := Event{ID: id}
 	event.Body, event.Given = unstored(body)
@@ -91,7 +93,7 @@ func ReadEvent(id, head, body string) Event {
 	return event
 }
 
-// A member of a lane has the key before a NUL, so the key has none.
+// In a member of a lane, a NUL follows the key, so the key must not contain a NUL.
 var (
 	keyEscaper   = strings.NewReplacer("%", "%25", "\x00", "%00")
 	keyUnescaper = strings.NewReplacer("%25", "%", "%00", "\x00")

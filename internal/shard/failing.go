@@ -7,15 +7,16 @@ import (
 )
 
 const (
-	// failingPage is how many events of a shard are read to find failures, leased ones first, and then those whose next attempt
-	// comes first.
+	// failingPage is the number of events of a shard that are read to find failures. The leased events come first, then
+	// the events whose next attempt is the earliest.
 	failingPage = 100
 	// failingShards is the number of shards that are read.
 	failingShards = 100
 )
 
-// FailingSince returns the time of the first failure that shards remember of the events that relays try again. A lease and a next
-// attempt hide how long such an event has been there. It is zero if no such event was found.
+// FailingSince returns the time of the earliest stored failure among the events that relays retry. It reads the
+// failures, because a lease or a scheduled attempt hides how long an event has existed. It is zero if there is no such
+// event.
 func (s *Scripts) FailingSince(ctx context.Context, slots []int) (since time.Time, err error) {
 	looked := 0
 	for chunk := range slices.Chunk(slots, slotsAtOnce) {
@@ -38,7 +39,7 @@ func (s *Scripts) FailingSince(ctx context.Context, slots []int) (since time.Tim
 	return since, nil
 }
 
-// failingIn returns the earlier one of a time and the first failure in a shard.
+// failingIn returns the earlier of since and the first failure in a shard.
 func (s *Scripts) failingIn(ctx context.Context, n int, since time.Time) (time.Time, error) {
 	rows, _, _, _, err := s.List(ctx, s.Shard(n), Listing{Of: "pending", Limit: failingPage})
 	if err != nil {
@@ -52,8 +53,8 @@ func (s *Scripts) failingIn(ctx context.Context, n int, since time.Time) (time.T
 	return since, nil
 }
 
-// firstFailure returns the time of the first failure that is remembered since the event came or was re-armed: the history has those
-// before, too. Attempts are counted anew then. It is zero if there is none.
+// firstFailure returns the time of the first stored failure since the event was added or re-armed. The history also
+// contains earlier failures, but the count of attempts begins again. It is zero if there is none.
 func firstFailure(row Listed) (first time.Time) {
 	next := row.Attempts + 1
 	if row.Lease != "" {

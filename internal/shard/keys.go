@@ -8,7 +8,8 @@ import (
 	"github.com/luatx/luatx/internal/slot"
 )
 
-// The keys of a shard, under <namespace>:{<text of the slot>}: with the type and the meaning of each, for docs/keys.md.
+// The keys of a shard, under <namespace>:{<text of the slot>}. The comments give the type and the meaning of each key
+// for docs/keys.md.
 const (
 	keyVoid        = "void"        // none: never exists. While the slot migrates, a missing declared key makes the cluster return TRYAGAIN before the script runs
 	keyInboxA      = "inbox:a"     // hash: digest of aggregate, scope, source and id → token of its commit, followed by ! if its undo failed. The field id holds the start, the tombstone horizon, the layout, the namespace and the keyspace. Further fields are tombstones
@@ -50,7 +51,7 @@ const historyPrefix = keyHistory + ":"
 // bodyPrefix begins the names of the keys of large bodies.
 const bodyPrefix = "body:"
 
-// names lists the keys that business commands may not name; the ones that later layouts use are among them.
+// names lists the keys that business commands may not use, including those that later layouts use.
 var names = []string{
 	keyVoid, keyInboxA, keyInboxB, keyResults, keyResultsB, keyAudit, keyEntries, keyHeaders, keyPending, keyAttempts,
 	keyErrors, keyParked, keySent, keyDue, keyDecided, keyLanes, keySeq, keyBroken, "stream",
@@ -58,12 +59,12 @@ var names = []string{
 	keyBodies, keyHistory, keyPositions, keyGenerations,
 }
 
-// Shard is the library's own keys that live in a slot: a pointer, since there is one in all that is made of it.
+// Shard gives the names of the library's own keys in a slot. It is a pointer, because each shard is created only once.
 type Shard struct{ *place }
 
 type place struct {
 	Slot int
-	Void string // the key that never exists; it leads to the shard's node
+	Void string // the key that never exists; it determines the node of the shard
 
 	prefix string
 	commit [CommitKeys]any // the keys of every commit, as arguments
@@ -80,12 +81,12 @@ func (s *Scripts) Shard(n int) Shard {
 		shard.commit[i] = key
 	}
 	if !s.shards[n].CompareAndSwap(nil, shard.place) {
-		return Shard{s.shards[n].Load()} // somebody else's: with two, what is of one slot would not share a script
+		return Shard{s.shards[n].Load()} // another goroutine's: calls with two pointers for one slot would not share a script
 	}
 	return shard
 }
 
-// Key returns the key of that name.
+// Key returns the key with the given name.
 func (s Shard) Key(name string) string { return s.prefix + name }
 
 func (s Shard) keys(names ...string) []string {
@@ -95,45 +96,45 @@ func (s Shard) keys(names ...string) []string {
 	return names
 }
 
-// keysOf returns the keys that a script declares, in its order: see internal/lua/layout.go.
+// keysOf returns the keys that a script declares, in the order of internal/lua/layout.go.
 func (s Shard) keysOf(script string) []string { return s.keys(slices.Clone(lua.Keys(script))...) }
 
-// CommitKeys is how many keys every commit has.
+// CommitKeys is the number of keys that every commit has.
 const CommitKeys = 7
 
-// CommitKeys are the keys of every commit, as arguments.
+// CommitKeys returns the keys that every commit has, as arguments.
 func (s Shard) CommitKeys() []any { return s.commit[:] }
 
-// EntranceKeys are the keys that events need to enter the outbox if they are not plain.
+// EntranceKeys returns the keys that a script needs to add events to the outbox if they are not plain.
 func (s Shard) EntranceKeys() [4]string {
 	return [...]string{s.Key(keyHeaders), s.Key(keyLanes), s.Key(keySeq), s.Key(keyAttempts)}
 }
 
-// ResultKeys are the keys of kept replies.
+// ResultKeys returns the keys of kept replies.
 func (s Shard) ResultKeys() [2]string { return [...]string{s.Key(keyResults), s.Key(keyResultsB)} }
 
-// PositionsKey is the key of the positions.
+// PositionsKey returns the key of the positions.
 func (s Shard) PositionsKey() string { return s.Key(keyPositions) }
 
-// ResolveKeys are the keys that tell what became of a commit.
+// ResolveKeys returns the keys that a script needs to find the outcome of a commit.
 func (s Shard) ResolveKeys() []string { return s.keysOf("resolve") }
 
-// ProbeKeys are the keys that a probe of the server names.
+// ProbeKeys returns the keys that the probe of the server needs.
 func (s Shard) ProbeKeys() []string { return s.keysOf("probe") }
 
-// BodyKey returns the key of a large body, which its reference names last.
+// BodyKey returns the key of a large body. The last part of the reference names the body.
 func (s Shard) BodyKey(reference string) string {
 	return s.Key(bodyPrefix + reference[strings.LastIndexByte(reference, ' ')+1:])
 }
 
-// Owns reports whether a key is one of the shard's own.
+// Owns reports whether a key belongs to the library's own keys of the shard.
 func (s Shard) Owns(key string) bool {
 	name, ok := strings.CutPrefix(key, s.prefix)
 	return ok && (slices.Contains(names, name) || strings.HasPrefix(name, bodyPrefix) || strings.HasPrefix(name, historyPrefix))
 }
 
-// Own is a key of the shard as a recorded command names it: only luatx can.
+// Own is one of the shard's own keys in a recorded command. Only luatx can record a command with such a key.
 type Own string
 
-// MarshalBinary makes it an argument that can be sent.
+// MarshalBinary returns the key as an argument that can be sent.
 func (o Own) MarshalBinary() ([]byte, error) { return []byte(o), nil }

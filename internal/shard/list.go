@@ -10,25 +10,25 @@ import (
 	"github.com/luatx/luatx/internal/eval"
 )
 
-// Listing is what to list of a shard; see internal/lua/list.lua.
+// Listing selects the events of a shard to list; see internal/lua/list.lua.
 type Listing struct {
 	Of     string // pending, due, expired, parked, blocking, sent, waiting or ids
-	Limit  int    // members to look at
+	Limit  int    // maximum number of members to read
 	After  Place
-	Until  time.Time // highest score; zero: any
-	Only   string    // a state's letter; empty: any
+	Until  time.Time // the highest score; zero: no limit
+	Only   string    // the letter of a state; empty: any state
 	Bodies bool
 	IDs    []string
 }
 
-// Place is where in a listing a page begins. Its zero value is the beginning.
+// Place is the position in a listing at which a page begins. Its zero value is the beginning of the listing.
 type Place struct{ Score, Member string }
 
-// Listed is an event with all that a shard knows about it.
+// Listed is an event with everything that its shard stores about it.
 type Listed struct {
 	ID        string
 	State     byte  // p, l, w, s, k
-	Place     Place // behind which a listing by state continues
+	Place     Place // the next page of a listing by state continues after this place
 	At        time.Time
 	Attempts  int
 	Lease     string
@@ -37,15 +37,16 @@ type Listed struct {
 	Route     string
 	HasBody   bool
 	Body      []byte
-	Head      string // of its lane; empty: it is the head, or in no lane
-	Behind    int    // events behind the head of a lane
-	Scheduled bool   // no relay has claimed it
+	Head      string // the head of its lane; empty: the event is the head, or is in no lane
+	Behind    int    // number of events behind the head of a lane
+	Scheduled bool   // the event is scheduled, and no relay has claimed it
 }
 
-// listFields is how many elements of a reply an event is.
+// listFields is the number of elements that describe one event in a reply.
 const listFields = 13
 
-// List reads one page. It returns the server's time, and where the next page begins; more: there is one.
+// List reads one page. It returns the server's time and the place at which the next page begins. More reports whether
+// there is a next page.
 func (s *Scripts) List(ctx context.Context, shard Shard, l Listing) (rows []Listed, now time.Time, next Place, more bool, err error) {
 	until := ""
 	if !l.Until.IsZero() {
@@ -89,10 +90,10 @@ func listed(row []any) Listed {
 	return l
 }
 
-// sequenceDigits is how many digits a header begins with.
+// sequenceDigits is the number of digits at the beginning of a header.
 const sequenceDigits = 16
 
-// when returns the time that the text of a score stands for, or the zero time if there is none.
+// when returns the time of a score, or the zero time if the text contains no score.
 func when(score string) time.Time {
 	ms, err := strconv.ParseFloat(score, 64)
 	if err != nil || math.IsInf(ms, 0) || math.IsNaN(ms) {
@@ -105,11 +106,11 @@ func when(score string) time.Time {
 type Failure struct {
 	At      time.Time
 	Attempt int
-	Class   string // of the error, in a word
+	Class   string // the class of the error, one word
 	Text    string
 }
 
-// history reads what internal/lua/_errors.lua keeps, newest first.
+// history parses the failures in the format of internal/lua/_errors.lua, newest first.
 func history(text string) []Failure {
 	var failures []Failure
 	for line := range strings.SplitSeq(text, "\n") {

@@ -28,16 +28,16 @@ func NamespaceOf(key string) (string, bool) {
 const (
 	fieldID       = "id"
 	startWidth    = 13
-	identityBegin = 27 // behind the start, the flag of the older generation and the tombstone horizon
+	identityBegin = 27 // after the start, the flag of the older generation and the tombstone horizon
 )
 
-// meta is the field id of a generation of the inbox: see internal/lua/_meta.lua.
+// meta is the content of the field id in a generation of the inbox; see internal/lua/_meta.lua.
 type meta struct {
 	start    time.Time // zero if the generation has no mark
 	identity string
 }
 
-// parseMeta returns the parts of the field. Layouts before 3 have the identity alone in it.
+// parseMeta parses the field. In layouts before 3, the field contains only the identity.
 func parseMeta(text string) meta {
 	if len(text) <= identityBegin || strings.HasPrefix(text, "luatx ") {
 		return meta{identity: text}

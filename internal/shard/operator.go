@@ -10,23 +10,23 @@ import (
 	"github.com/luatx/luatx/internal/eval"
 )
 
-// Mark is what a shard knows of a message that it has applied.
+// Mark is what a shard stores about a message that it has applied.
 type Mark struct {
 	Known, Older bool      // Older: in the generation before the current one
-	Broken       string    // what an undo has left; empty: there is none
-	Replies      bool      // are kept
-	Begun        time.Time // the generation in which it stands
-	Identity     string    // of the shard
+	Broken       string    // the commands that a rollback could not undo; empty: none
+	Replies      bool      // replies are kept
+	Begun        time.Time // when its generation began
+	Identity     string    // the identity of the shard
 }
 
-// Mark looks a digest up. It is no snapshot, and changes nothing: it does not know the retention.
+// Mark looks up a digest. The reads are not atomic and change nothing. Mark does not check the retention.
 func (s *Scripts) Mark(ctx context.Context, shard Shard, digest string) (Mark, error) {
 	pipe := s.client.Pipeline()
 	a, b := pipe.HMGet(ctx, shard.Key(keyInboxA), fieldID, digest), pipe.HMGet(ctx, shard.Key(keyInboxB), fieldID, digest)
 	broken := pipe.HGet(ctx, shard.Key(keyBroken), digest)
 	kept, keptB := pipe.HExists(ctx, shard.Key(keyResults), digest), pipe.HExists(ctx, shard.Key(keyResultsB), digest)
 	cmds, _ := pipe.Exec(ctx)
-	for _, cmd := range cmds { // the error of Exec is that of the first, which may be an empty reply
+	for _, cmd := range cmds { // the error of Exec is that of the first command, which may be an empty reply
 		if err := cmd.Err(); err != nil && !errors.Is(err, redis.Nil) {
 			return Mark{}, err
 		}
@@ -43,16 +43,16 @@ func (s *Scripts) Mark(ctx context.Context, shard Shard, digest string) (Mark, e
 	return m, nil
 }
 
-// Forget makes a shard forget a message, and reports whether it knew it.
+// Forget removes the id of a message from a shard's inbox, and reports whether the inbox contained it.
 func (s *Scripts) Forget(ctx context.Context, shard Shard, act Act, digest, name string) (bool, error) {
 	letters, err := s.actOn(ctx, s.forget, shard, act, []any{digest, name})
 	return letters == string(ActDone), err
 }
 
-// Identity is what the scripts hold a shard against.
+// Identity returns the identity that the scripts expect of a shard.
 func (s *Scripts) Identity() string { return s.identity }
 
-// Identities returns by whom the shards of slots were written, of those that are known to have been.
+// Identities returns, by slot, the identity of each shard. Shards without an identity are omitted.
 func (s *Scripts) Identities(ctx context.Context, slots []int) (map[int]string, error) {
 	replies, _ := askSlots(ctx, s, slots, func(pipe redis.Pipeliner, shard Shard) *redis.StringCmd {
 		return pipe.HGet(ctx, shard.Key(keyInboxA), fieldID)
@@ -70,7 +70,7 @@ func (s *Scripts) Identities(ctx context.Context, slots []int) (map[int]string, 
 	return found, nil
 }
 
-// types are those of a shard's keys.
+// types maps the keys of a shard to their types.
 var types = map[string]string{
 	keyInboxA: "hash", keyInboxB: "hash", keyBodies: "hash", keyResults: "hash", keyResultsB: "hash", keyEntries: "hash", keyPending: "zset",
 	keyParked: "zset", keySent: "zset", keyAttempts: "hash", keyErrors: "hash", keyBroken: "hash",
@@ -79,7 +79,7 @@ var types = map[string]string{
 	keyProcesses: "hash", keyHeartbeats: "zset", keyHistory: "hash", keyPositions: "hash", keyGenerations: "hash", keyVoid: "none",
 }
 
-// WrongTypes returns the keys of slots that have another type than luatx gives them, with that type.
+// WrongTypes returns the keys of slots whose type is not the one that luatx uses, with their types.
 func (s *Scripts) WrongTypes(ctx context.Context, slots []int) (map[string]string, error) {
 	wrong := map[string]string{}
 	for _, n := range slots {
@@ -87,7 +87,7 @@ func (s *Scripts) WrongTypes(ctx context.Context, slots []int) (map[string]strin
 		for name := range types {
 			replies[name] = pipe.Type(ctx, s.Shard(n).Key(name))
 		}
-		_, _ = pipe.Exec(ctx) // the replies bear it
+		_, _ = pipe.Exec(ctx) // each command contains its error
 		for name, reply := range replies {
 			if err := reply.Err(); err != nil {
 				return nil, &SlotError{n, err}
@@ -100,7 +100,8 @@ func (s *Scripts) WrongTypes(ctx context.Context, slots []int) (map[string]strin
 	return wrong, nil
 }
 
-// Denied returns those of the commands that the user may not run. False: the server cannot be asked.
+// Denied returns those of the commands that the user is not allowed to run. Known is false if the server cannot report
+// them.
 func (s *Scripts) Denied(ctx context.Context, shard Shard, commands []string) (denied []string, known bool, err error) {
 	args := make([]any, len(commands))
 	for i, name := range commands {

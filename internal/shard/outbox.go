@@ -13,37 +13,38 @@ import (
 	"github.com/luatx/luatx/internal/lua"
 )
 
-// Claimed is an event under a lease.
+// Claimed is an event with a lease.
 type Claimed struct {
 	ID      string
 	Attempt int
-	Route   string // its destination; empty: as its body says
+	Route   string // the destination that replaces the one in the body; empty: the one in the body
 	Body    []byte
-	Given   bool // see Event
+	Given   bool // see Event.Given
 }
 
-// Claim is what a claim found.
+// Claim is the result of a claim.
 type Claim struct {
 	Lease   string
 	Events  []Claimed
-	Parked  int // events that had used up their attempts
-	Orphans int // index members without a body, removed
-	// Replicated: everything that the shard had taken is as far as Claiming.Wait asks. Not meant where there are no Events.
+	Parked  int // number of events that were parked because they had used up their attempts
+	Orphans int // number of index members that were removed because they had no body
+	// Replicated reports whether all writes of the shard have reached what Claiming.Wait requires. It has no meaning
+	// without Events.
 	Replicated bool
-	// Next is how long after the claim the next event is due; negative: none waits.
+	// Next is the time from the claim until the next event is due. It is negative if no event waits.
 	Next time.Duration
 }
 
-// Claiming is how due events are taken.
+// Claiming contains the options of a claim.
 type Claiming struct {
 	Limit     int
 	Lease     time.Duration
 	Attempts  int
-	Continues bool // a lane, without its parked events
+	Continues bool // lanes continue without their parked events
 	Wait      eval.Durability
 }
 
-// Claim takes due events of a shard under a lease.
+// Claim leases due events of a shard.
 func (s *Scripts) Claim(ctx context.Context, shard Shard, how Claiming) (Claim, error) {
 	args := []any{how.Limit, how.Lease.Milliseconds(), how.Attempts, digit(how.Continues)}
 	reply, replicated, err := s.runner.EvalDurably(ctx, how.Wait, s.claim, shard.keysOf("claim"), args)
@@ -66,7 +67,7 @@ func (s *Scripts) Claim(ctx context.Context, shard Shard, how Claiming) (Claim, 
 	return claim, s.fetchBodies(ctx, shard, claim.Events)
 }
 
-// fetchBodies reads large bodies, which the scripts only refer to. A body that is lost is empty.
+// fetchBodies reads large bodies, because the scripts return only references to them. A lost body is empty.
 func (s *Scripts) fetchBodies(ctx context.Context, shard Shard, events []Claimed) error {
 	pipe := s.client.Pipeline()
 	bodies := make(map[*Claimed]*redis.StringCmd)
@@ -87,7 +88,7 @@ func (s *Scripts) fetchBodies(ctx context.Context, shard Shard, events []Claimed
 	return nil
 }
 
-// claimedIn reads events as internal/lua/claim.lua and internal/lua/settle.lua hand them out.
+// claimedIn parses events in the format that internal/lua/claim.lua and internal/lua/settle.lua return.
 func claimedIn(rows []any) []Claimed {
 	events := make([]Claimed, 0, len(rows)/4)
 	for ; len(rows) > 3; rows = rows[4:] {
@@ -98,43 +99,43 @@ func claimedIn(rows []any) []Claimed {
 	return events
 }
 
-// Settlement is the fate of one event after a publish.
+// Settlement is the outcome of one event after a publish.
 type Settlement struct {
 	ID    string
-	What  string // sent, failed, parked, back, hold: back until Unhold
-	Lease string // empty: the committer's own
-	Body  []byte // of a sent one, as it was committed; empty: the script looks at it, which takes it longer
-	Given bool   // of a sent one, see Event
-	// Number is the jitter in [0, 1) of a failed one, and the pause in ms of one that is given back or held.
+	What  string // sent, failed, parked, back or hold (back until Unhold)
+	Lease string // empty: the event has the committer's own lease
+	Body  []byte // the body of a sent event, as it was committed; empty: the script reads it, which takes longer
+	Given bool   // of a sent event; see Event.Given
+	// Number is the jitter in [0, 1) of a failed event, or the pause in ms of an event that is returned or held.
 	Number float64
-	Class  string // of the error; may be empty for a failed one
+	Class  string // the class of the error; may be empty for a failed event
 	Error  string
 
-	Destination string // of the event, for the history; the shard does not need it
+	Destination string // the destination of the event, for the history; the shard does not need it
 }
 
-// Settling is how events are settled.
+// Settling contains the options of a settlement.
 type Settling struct {
 	Attempts  int
-	Base, Cap time.Duration // of the pause after a failure
-	Retention time.Duration // of sent ids that were given; negative: none
-	KeepBody  bool          // of sent events, and all their ids
-	Continues bool          // a lane, without its parked events
-	Lease     time.Duration // for events that become the heads of their lanes; 0: they are everybody's
+	Base, Cap time.Duration // bounds of the pause after a failure
+	Retention time.Duration // how long the shard keeps given ids of sent events; negative: it keeps none
+	KeepBody  bool          // keeps the bodies and all ids of sent events
+	Continues bool          // lanes continue without their parked events
+	Lease     time.Duration // lease of events that become the heads of their lanes; 0: any relay may claim them
 }
 
-// Settled is what became of a batch.
+// Settled is the result of settling a batch.
 type Settled struct {
-	Done     []string // of each: its What, parked where a failed one used up its attempts, stale where nothing was done
-	Heads    int      // events that have become the heads of their lanes
-	Lease    string   // of the promoted ones: those of them that are leased to the caller
+	Done     []string // for each event: its What; parked if a failed event has used up its attempts; stale if nothing was changed
+	Heads    int      // number of events that have become the heads of their lanes
+	Lease    string   // lease of the Promoted events: the new heads that are leased to the caller
 	Promoted []Claimed
 }
 
-// maxError is how much of an error is kept with an event, in bytes.
+// maxError is the maximum size, in bytes, of an error that is kept with an event.
 const maxError = 1024
 
-// settleFields is how many arguments of internal/lua/settle.lua an event has that was not sent.
+// settleFields is the number of arguments that internal/lua/settle.lua expects for an event that was not sent.
 const settleFields = 6
 
 // Settle settles a batch of events.
@@ -165,13 +166,14 @@ func (s *Scripts) Settle(ctx context.Context, shard Shard, how Settling, batch [
 	return settled, nil
 }
 
-// fates are the letters of internal/lua/settle.lua.
+// fates maps the letters that internal/lua/settle.lua returns.
 var fates = map[byte]string{'s': "sent", 'f': "failed", 'p': "parked", 'b': "back", '-': "stale"}
 
-// args are the arguments of internal/lua/settle.lua: those that were sent come first. The order says where each stood.
+// args returns the arguments of internal/lua/settle.lua, with the sent events first. Order contains the index in the
+// batch of each event.
 func (how Settling) args(batch []Settlement) (args []any, order []int) {
 	retention := how.Retention.Milliseconds()
-	if how.Retention < 0 { // however little
+	if how.Retention < 0 { // however small, because Milliseconds rounds it to 0
 		retention = -1
 	}
 	args = make([]any, 0, 10+settleFields*len(batch))
@@ -210,7 +212,8 @@ func (how Settling) args(batch []Settlement) (args []any, order []int) {
 	return args, order
 }
 
-// mark is what the shard keeps of an event that was sent. If the body is not known, the script makes it itself.
+// mark returns the value that the shard keeps for a sent event. If the body is not known, the script computes the
+// value.
 func (s *Settlement) mark() string {
 	sum := sha1.Sum(s.Body) //nolint:gosec // it tells bodies apart, and scripts can compute no other
 	var text [1 + 2*sha1.Size]byte
@@ -226,8 +229,8 @@ func digit(b bool) int {
 	return 0
 }
 
-// Schedule moves a scheduled event that no relay has taken to another time, or cancels it where that is zero, and
-// reports whether it did.
+// Schedule changes the time of a scheduled event that no relay has claimed, or cancels the event if the time is zero.
+// It reports whether it did so.
 func (s *Scripts) Schedule(ctx context.Context, shard Shard, id string, at time.Time) (bool, error) {
 	text := ""
 	if !at.IsZero() {
@@ -240,18 +243,18 @@ func (s *Scripts) Schedule(ctx context.Context, shard Shard, id string, at time.
 	return eval.Number(rows[0]) == 1, nil
 }
 
-// Held is an event that somebody is about to publish, and his lease; empty: the committer's own.
+// Held is an event that a relay is about to publish, and its lease. An empty Lease is the committer's own.
 type Held struct{ ID, Lease string }
 
-// Extended is what became of events whose leases were to be extended.
+// Extended is the result of extending leases.
 type Extended struct {
-	Held  []bool // of each
-	Lease string // the new one, of held events that had one
-	// Replicated: everything that the shard had taken is as far as was asked.
+	Held  []bool // for each event, whether it is still leased
+	Lease string // the new lease of the held events that had one
+	// Replicated reports whether all writes of the shard have reached what Durability requires.
 	Replicated bool
 }
 
-// Extend extends the leases of events, and waits behind that as far as d asks.
+// Extend extends the leases of events, and then waits as d requires.
 func (s *Scripts) Extend(ctx context.Context, shard Shard, lease time.Duration, events []Held, d eval.Durability) (Extended, error) {
 	args := make([]any, 0, 1+2*len(events))
 	args = append(args, lease.Milliseconds())

@@ -12,31 +12,32 @@ import (
 	"github.com/luatx/luatx/internal/eval"
 )
 
-// keyPauses says which destinations are paused. It lies in one shard of a keyspace, the first.
+// keyPauses is the key of the paused destinations. Only the first shard of a keyspace has it.
 const keyPauses = "pauses" // hash: in the first shard: destination → who paused it, why, since when and until when
 
 const (
-	// HeldFor is for how long an event of a paused destination is held at most: then somebody looks at it again.
+	// HeldFor is the maximum time for which an event of a paused destination is held. After that, a relay checks the
+	// event again.
 	HeldFor = 10 * time.Minute
-	// MaxPauses is the most destinations that are paused at a time.
+	// MaxPauses is the maximum number of destinations that can be paused at the same time.
 	MaxPauses = 1000
 
 	unholdPage = 1000
 )
 
-// Pause is the pause of a destination, which may have ended.
+// Pause is the pause of a destination. It may have ended.
 type Pause struct {
 	Destination string
 	Who, Why    string
 	Since       time.Time
-	Until       time.Time // zero: until it is resumed
+	Until       time.Time // zero: until an operator resumes the destination
 }
 
-// Active reports whether the pause is on, at a time by the server's clock.
+// Active reports whether the pause is in effect at a time of the server's clock.
 func (p Pause) Active(now time.Time) bool { return p.Until.IsZero() || p.Until.After(now) }
 
-// Pause pauses a destination, by what Act says; an Until that is zero has no end. Why is the reason alone. It returns
-// ActDone, ActState where the time is over already, or ActFull.
+// Pause pauses a destination until the given time; a zero until never ends. Act is the record for the audit, and why is
+// only the reason. Pause returns ActDone, ActState if the time has passed, or ActFull.
 func (s *Scripts) Pause(ctx context.Context, shard Shard, act Act, destination, why string, until time.Time) (byte, error) {
 	end := ""
 	if !until.IsZero() {
@@ -45,7 +46,7 @@ func (s *Scripts) Pause(ctx context.Context, shard Shard, act Act, destination, 
 	return s.pauseAct(ctx, s.pause, shard, act, []any{destination, end, why, MaxPauses, HeldFor.Milliseconds()})
 }
 
-// Resume ends the pause of a destination. It returns ActDone, or ActUnknown where it is not paused.
+// Resume ends the pause of a destination. It returns ActDone, or ActUnknown if the destination is not paused.
 func (s *Scripts) Resume(ctx context.Context, shard Shard, act Act, destination string) (byte, error) {
 	return s.pauseAct(ctx, s.resume, shard, act, []any{destination})
 }
@@ -61,7 +62,7 @@ func (s *Scripts) pauseAct(ctx context.Context, script *eval.Script, shard Shard
 	return letters[0], nil
 }
 
-// Pauses lists the pauses, with those that have ended not long ago, and tells the server's time.
+// Pauses returns the pauses, including those that have ended recently, and the server's time.
 func (s *Scripts) Pauses(ctx context.Context, shard Shard) (all []Pause, now time.Time, err error) {
 	now, rows, err := s.run(ctx, s.pauses, shard, 0)
 	if err == nil && len(rows) != 1+2*eval.Number(rows[0]) {
@@ -81,7 +82,7 @@ func (s *Scripts) Pauses(ctx context.Context, shard Shard) (all []Pause, now tim
 	return all, now, nil
 }
 
-// pauseOf reads what internal/lua/pause.lua has written.
+// pauseOf parses a pause in the format of internal/lua/pause.lua.
 func pauseOf(destination, text string) (Pause, error) {
 	var row struct{ Who, Why, Since, Until string }
 	if err := json.Unmarshal([]byte(text), &row); err != nil {
@@ -94,7 +95,7 @@ func pauseOf(destination, text string) (Pause, error) {
 	return p, nil
 }
 
-// Unhold makes events of a shard due that are held for a paused destination, and returns how many.
+// Unhold makes those events of a shard due that are held for a paused destination, and returns their number.
 func (s *Scripts) Unhold(ctx context.Context, shard Shard) (held int, err error) {
 	for from := ""; ; {
 		_, rows, err := s.run(ctx, s.unhold, shard, 2, strconv.FormatInt(HeldFor.Milliseconds(), 10), from, unholdPage)

@@ -11,20 +11,21 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// keyPlans lists the compiled scripts of commits. It lies in one shard of a keyspace, the first.
+// keyPlans is the key of the list of compiled commit scripts. Only the first shard of a keyspace has it.
 const keyPlans = "plans" // hash: in the first shard: SHA-1 of a compiled script → SHA-1 of its variant for batches, and a description of its transactions. Fields that begin with hits: and left: count the transactions that the script has decided and left to commit.lua. The hash expires a week after it was created
 
-// plansKept is for how long a list of plans lasts: each change of the configuration leaves its scripts there.
+// plansKept is the lifetime of a list of plans. It bounds the list, because each change of the configuration adds other
+// scripts.
 const plansKept = 7 * 24 * time.Hour
 
-// Plan is a plan of commits that Transactors have compiled, and how often they used its scripts.
+// Plan is a plan of commits that Transactors have compiled, with the number of times they used its scripts.
 type Plan struct {
 	Alone, Batch string // SHA-1s of its scripts, for one transaction and for several
-	Does         string // what its transactions do
-	Hits, Left   int64  // transactions that the scripts have decided, and those that they have left to the general one
+	Does         string // a description of its transactions
+	Hits, Left   int64  // transactions that the scripts have decided, and those that they have passed to the general one
 }
 
-// NotePlan adds a plan to the list, or its hits to those that the list has.
+// NotePlan adds a plan to the list. If the list contains the plan, NotePlan adds its hits.
 func (s *Scripts) NotePlan(ctx context.Context, shard Shard, p Plan) error {
 	key := shard.Key(keyPlans)
 	begins, err := s.client.HSetNX(ctx, key, "since", time.Now().Format(time.RFC3339)).Result()
@@ -43,7 +44,7 @@ func (s *Scripts) NotePlan(ctx context.Context, shard Shard, p Plan) error {
 	return err
 }
 
-// Plans returns the list, the most used plan first.
+// Plans returns the list, sorted by use, with the most used plan first.
 func (s *Scripts) Plans(ctx context.Context, shard Shard) ([]Plan, error) {
 	fields, err := s.client.HGetAll(ctx, shard.Key(keyPlans)).Result()
 	if err != nil {

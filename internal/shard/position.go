@@ -10,14 +10,14 @@ import (
 	"github.com/luatx/luatx/internal/eval"
 )
 
-// Position is how far the transactions of a shard have come with a partition of a source that keeps order.
+// Position is the progress of the transactions of a shard in a partition of an ordered source.
 type Position struct {
 	Scope, Source, Partition string
-	Offset                   string // of the last commit; empty: nothing counts as committed
+	Offset                   string // the offset of the last commit; empty: nothing counts as committed
 	Epoch                    string
 	Generation               int64
 	Broken                   bool // a rollback has failed
-	Malformed                bool // only the names are known
+	Malformed                bool // the value is malformed, and only the names are set
 }
 
 // PositionField returns the field of a position in the hash of the positions.
@@ -28,7 +28,7 @@ func PositionField(scope, source, partition string) string {
 // tokenSize is the size of the token at the beginning of a position; see internal/lua/_position.lua.
 const tokenSize = 10
 
-// positionOf reads a field of the positions.
+// positionOf parses a field of the positions.
 func positionOf(field, value string) Position {
 	p := Position{Malformed: true}
 	parts := strings.SplitN(field, "\x00", 3)
@@ -54,7 +54,7 @@ func positionOf(field, value string) Position {
 	return p
 }
 
-// positionPage is about how many positions are read at once.
+// positionPage is the approximate number of positions that one command reads.
 const positionPage = 1000
 
 // HasPositions returns the slots whose shards have positions.
@@ -62,8 +62,8 @@ func (s *Scripts) HasPositions(ctx context.Context, slots []int) ([]int, error) 
 	return s.having(ctx, slots, keyPositions)
 }
 
-// Positions reads positions of a shard from a cursor on, which is 0 at first, and returns the next cursor, which is 0 at the end.
-// It may return a position twice.
+// Positions reads positions of a shard. The first cursor is 0. Positions returns the next cursor, which is 0 at the
+// end. It may return a position twice.
 func (s *Scripts) Positions(ctx context.Context, shard Shard, cursor uint64) ([]Position, uint64, error) {
 	pairs, next, err := s.client.HScan(ctx, shard.Key(keyPositions), cursor, "", positionPage).Result()
 	if err != nil {
@@ -76,7 +76,7 @@ func (s *Scripts) Positions(ctx context.Context, shard Shard, cursor uint64) ([]
 	return found, next, nil
 }
 
-// PositionIn reads a position in each of the slots. Those without it are left out.
+// PositionIn reads a position in each of the slots. It omits slots that do not have the position.
 func (s *Scripts) PositionIn(ctx context.Context, slots []int, field string) (map[int]Position, error) {
 	replies, _ := askSlots(ctx, s, slots, func(pipe redis.Pipeliner, shard Shard) *redis.StringCmd {
 		return pipe.HGet(ctx, shard.Key(keyPositions), field)
@@ -93,8 +93,8 @@ func (s *Scripts) PositionIn(ctx context.Context, slots []int, field string) (ma
 	return found, nil
 }
 
-// Generation returns the present generation of the owners of a position, or a new one. It is not below a stored one. The shard is the first one
-// of the keyspace.
+// Generation returns the current generation of the owners of a position. If renew is true, it returns a new one. The
+// generation is at least stored. The shard is the first one of the keyspace.
 func (s *Scripts) Generation(ctx context.Context, shard Shard, field string, renew bool, stored int64) (int64, error) {
 	flag := 0
 	if renew {
@@ -107,8 +107,8 @@ func (s *Scripts) Generation(ctx context.Context, shard Shard, field string, ren
 	return int64(eval.Number(rows[0])), nil
 }
 
-// Reposition sets a position back to an offset, or makes the shard forget it if the offset is empty. The name is for the audit. It
-// returns ActDone, ActUnknown if there is no position, or ActState if the offset has another length.
+// Reposition sets a position back to an offset, or removes it if the offset is empty. The name is for the audit.
+// Reposition returns ActDone, ActUnknown if there is no position, or ActState if the offset has another length.
 func (s *Scripts) Reposition(ctx context.Context, shard Shard, act Act, field, name string, generation int64, offset string) (byte, error) {
 	letters, err := s.actOn(ctx, s.reposition, shard, act, []any{field, name, generation, offset})
 	if err == nil && len(letters) != 1 {

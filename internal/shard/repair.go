@@ -11,24 +11,24 @@ import (
 	"github.com/luatx/luatx/internal/eval"
 )
 
-// RepairAt is a place in a look at a shard. Its zero value is the beginning.
+// RepairAt is the position of a check within a shard. Its zero value is the beginning.
 type RepairAt struct {
 	Part   int
 	Cursor string
-	Sums   []any // of what was passed
+	Sums   []any // sums over the part that was checked
 }
 
-// RepairFinding is one disagreement within a shard, as internal/lua/repair.lua names it.
+// RepairFinding is an inconsistency within a shard. Its Kind is the name that internal/lua/repair.lua uses.
 type RepairFinding struct {
 	Kind, Key, ID, Detail string
 	Fixed                 bool
 }
 
-// RepairForeign is the kind of the one finding about a shard of another identity, which Detail holds.
+// RepairForeign is the kind of the only finding in a shard of another identity. Detail contains that identity.
 const RepairForeign = "foreign"
 
-// Repair makes one step of a look at a shard, and fixes what it finds where that is asked for. It returns where the
-// next step begins; done: there is none.
+// Repair makes one step of the check of a shard. If fix is true, it also repairs the inconsistencies that it finds. It
+// returns the position at which the next step begins. Done reports that there is no next step.
 func (s *Scripts) Repair(ctx context.Context, shard Shard, fix bool, at RepairAt, limit int) (found []RepairFinding, next RepairAt, done bool, err error) {
 	mode := ""
 	if fix {
@@ -64,26 +64,26 @@ func (s *Scripts) Repair(ctx context.Context, shard Shard, fix bool, at RepairAt
 	return found, next, next.Part < 0, nil
 }
 
-// NoPlace is where a round stands that has not begun.
+// NoPlace is the position of a round that has not begun.
 const NoPlace = -1
 
-// Turning is a question for the turn to repair.
+// Turning is a request for the turn to repair.
 type Turning struct {
-	Owner    string        // who asks
-	Hold     time.Duration // how long the turn is the owner's unless it asks again; 0 ends it
-	Interval time.Duration // of rounds
-	Next     time.Duration // until the next turn, where this one ends
-	At       int           // the slot at which the owner's round stands, or NoPlace
+	Owner    string        // the process that sends the request
+	Hold     time.Duration // how long the owner keeps the turn without another request; 0 ends the turn
+	Interval time.Duration // between two rounds
+	Next     time.Duration // until the next turn, if the request ends this one
+	At       int           // the slot that the owner's round has reached, or NoPlace
 }
 
-// Turned is the answer.
+// Turned is the reply to Turning.
 type Turned struct {
 	Mine bool
-	Wait time.Duration // where it is another's, or not yet time
-	At   int           // where the last round stood, or NoPlace
+	Wait time.Duration // until the next request, if another process has the turn or the turn is not due
+	At   int           // the slot that the last round had reached, or NoPlace
 }
 
-// Turn takes, keeps or ends the turn to repair.
+// Turn takes, extends or ends the turn to repair.
 func (s *Scripts) Turn(ctx context.Context, shard Shard, ask Turning) (Turned, error) {
 	at := ""
 	if ask.At != NoPlace {
@@ -102,14 +102,14 @@ func (s *Scripts) Turn(ctx context.Context, shard Shard, ask Turning) (Turned, e
 	}
 	turned.Wait = time.Duration(ms) * time.Millisecond
 	place, _ := rows[2].(string)
-	if n, err := strconv.Atoi(place); err == nil { // what a person has written there is no place
+	if n, err := strconv.Atoi(place); err == nil { // a value that a person has written may be invalid
 		turned.At = n
 	}
 	return turned, nil
 }
 
-// Existing returns the slots, of those given, whose shards hold anything, and those that it could not ask for, with the
-// error of one of them. It only reads.
+// Existing returns the given slots whose shards contain anything. It also returns the slots that it could not query,
+// with the error of one of them. It only reads.
 func (s *Scripts) Existing(ctx context.Context, slots []int) (existing, unasked []int, err error) {
 	replies, err := askSlots(ctx, s, slots, func(pipe redis.Pipeliner, shard Shard) *redis.IntCmd {
 		return pipe.Exists(ctx, shard.keysOf("repair")...)

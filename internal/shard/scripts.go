@@ -1,5 +1,5 @@
-// Package shard runs the scripts of shards: one Go method a script, each an atomic step on one slot. A shard is what luatx
-// keeps in a slot: the inbox, the outbox and the timers.
+// Package shard runs the scripts of shards. Each script is one Go method, and one atomic step on one slot. A shard is
+// the data that luatx stores in a slot: the inbox, the outbox and the timers.
 package shard
 
 import (
@@ -14,13 +14,13 @@ import (
 	"github.com/luatx/luatx/internal/slot"
 )
 
-// Scripts are the scripts of shards with their constants, and what runs them.
+// Scripts contains the scripts of shards, with their constants, and the runner that runs them.
 type Scripts struct {
 	runner    *eval.Runner
 	client    redis.UniversalClient
 	namespace string
 	identity  string
-	shards    [slot.Count]atomic.Pointer[place] // those that were asked for
+	shards    [slot.Count]atomic.Pointer[place] // those that were requested so far
 
 	scheduled, claim, settle               *eval.Script
 	rearm, discard, erase, replay, imports *eval.Script
@@ -72,13 +72,13 @@ func New(runner *eval.Runner, c Constants) *Scripts {
 	}
 }
 
-// run runs a script on a shard. It returns the server's time and the rows that follow it, of which there must be so many;
-// 0: any number. It refuses a shard of another keyspace.
+// run runs a script on a shard. It returns the server's time and the rows that follow it. The reply must contain the
+// given number of rows; 0 allows any number. If the shard belongs to another keyspace, run returns an error.
 func (s *Scripts) run(ctx context.Context, script *eval.Script, shard Shard, rows int, args ...any) (time.Time, []any, error) {
 	return s.runOn(ctx, script, shard, shard.keysOf(script.Name), rows, args)
 }
 
-// runOn is run with further keys.
+// runOn is like run, but with additional keys.
 func (s *Scripts) runOn(ctx context.Context, script *eval.Script, shard Shard, keys []string, rows int, args []any) (time.Time, []any, error) {
 	reply, err := s.runner.Eval(ctx, script, keys, args)
 	return rowsOf(script, shard, rows, reply, err)
@@ -99,7 +99,7 @@ func rowsOf(script *eval.Script, shard Shard, rows int, reply any, err error) (t
 // identity is the first word of a reply if the shard belongs to another layout or keyspace.
 const identity = "identity"
 
-// ownTimed is eval.Timed, and refuses a shard of another keyspace.
+// ownTimed is like eval.Timed, but returns an error for a shard of another keyspace.
 func ownTimed(shard Shard, reply any) (time.Time, []any, error) {
 	now, rows, err := eval.Timed(reply)
 	if err == nil && rows[0] == identity && len(rows) == 2 {
@@ -108,8 +108,8 @@ func ownTimed(shard Shard, reply any) (time.Time, []any, error) {
 	return now, rows, err
 }
 
-// askSlots sends one command for each slot, all in one pipeline, and returns them in the order of the slots. The error is
-// that of the first that failed; each command carries its own.
+// askSlots sends one command for each slot in one pipeline, and returns the commands in the order of the slots. The
+// error is that of the first command that failed. Each command also contains its own error.
 func askSlots[C any](ctx context.Context, s *Scripts, slots []int, ask func(pipe redis.Pipeliner, shard Shard) C) ([]C, error) {
 	pipe := s.client.Pipeline()
 	replies := make([]C, len(slots))

@@ -19,15 +19,14 @@ type SlotError struct {
 func (e *SlotError) Error() string { return "slot " + strconv.Itoa(e.Slot) + ": " + e.Err.Error() }
 func (e *SlotError) Unwrap() error { return e.Err }
 
-// Counts is how many events of a shard are in each state; leased ones are among the pending ones. The counters are
-// those of all time.
+// Counts is the number of events of a shard in each state. Leased events count as pending. The counters cover all time.
 type Counts struct {
 	Entries, Pending, Leased, Parked, Sent int64
 
-	Totals map[string]int64 // by their name in the shard: bytes, enqueued, duplicate …
+	Totals map[string]int64 // by the name in the shard: bytes, enqueued, duplicate …
 }
 
-// Counts reads the sizes of shards' indexes, and their counters, by slot. Shards without any are left out.
+// Counts reads the sizes of the indexes of shards, and their counters, by slot. Shards that have neither are omitted.
 func (s *Scripts) Counts(ctx context.Context, slots []int) (map[int]Counts, error) {
 	type sizes struct {
 		entries, leased       *redis.IntCmd
@@ -48,7 +47,7 @@ func (s *Scripts) Counts(ctx context.Context, slots []int) (map[int]Counts, erro
 			sent: pipe.ZCard(ctx, shard.Key(keySent)), totals: pipe.HGetAll(ctx, shard.Key(keyCounts)),
 		}
 	}
-	_, _ = pipe.Exec(ctx) // the replies bear it
+	_, _ = pipe.Exec(ctx) // each command contains its error
 	counts := make(map[int]Counts, len(existing))
 	for i, n := range existing {
 		r := replies[i]
@@ -70,7 +69,7 @@ func integers(fields map[string]string) map[string]int64 {
 	return values
 }
 
-// ParkedBy reads the counts of parked events by destination (d:), type (t:) and class (c:), added up.
+// ParkedBy returns the total number of parked events by destination (d:), type (t:) and class (c:).
 func (s *Scripts) ParkedBy(ctx context.Context, slots []int) (map[string]int64, error) {
 	replies, _ := askSlots(ctx, s, slots, func(pipe redis.Pipeliner, shard Shard) *redis.MapStringStringCmd {
 		return pipe.HGetAll(ctx, shard.Key(keyParkedBy))
@@ -93,7 +92,8 @@ type Edge struct {
 	At   time.Time
 }
 
-// Firsts returns when a relay can claim the first event of each shard that has pending ones: when one is due or a lease ends.
+// Firsts returns the time at which a relay can claim the first event of each shard with pending events: an event is due
+// or a lease ends at that time.
 func (s *Scripts) Firsts(ctx context.Context, slots []int) ([]Edge, error) {
 	type firsts struct{ due, leased *redis.ZSliceCmd }
 	one := redis.ZRangeBy{Min: "0", Max: "+inf", Count: 1}
@@ -118,10 +118,10 @@ func (s *Scripts) Firsts(ctx context.Context, slots []int) ([]Edge, error) {
 	return edges, nil
 }
 
-// leased is what internal/lua/_lease.lua takes from the end of a lease (ms) to make a score.
+// leased is the number that internal/lua/_lease.lua subtracts from the end of a lease (ms) to get a score.
 const leased = 10_000_000_000_000
 
-// timeOf returns the time that a score of an index stands for.
+// timeOf returns the time that a score of an index represents.
 func timeOf(score float64) time.Time {
 	if score < 0 {
 		score += leased
@@ -129,17 +129,18 @@ func timeOf(score float64) time.Time {
 	return time.UnixMilli(int64(score))
 }
 
-// LastParked returns when the last event of each shard was parked, of those that have any.
+// LastParked returns the time at which the last event was parked, for each shard that has parked events.
 func (s *Scripts) LastParked(ctx context.Context, slots []int) ([]Edge, error) {
 	return s.edges(ctx, slots, keyParked, -1)
 }
 
-// FirstParked returns when the first event of each shard was parked, of those that are.
+// FirstParked returns the time at which the first event was parked, for each shard that has parked events.
 func (s *Scripts) FirstParked(ctx context.Context, slots []int) ([]Edge, error) {
 	return s.edges(ctx, slots, keyParked, 0)
 }
 
-// FirstBlocking returns when the first event of each shard was parked, of those that have parked and ordered events.
+// FirstBlocking returns the time at which the first event was parked, for each shard that has parked events and ordered
+// events.
 func (s *Scripts) FirstBlocking(ctx context.Context, slots []int) ([]Edge, error) {
 	edges, err := s.FirstParked(ctx, slots)
 	if err != nil || len(edges) == 0 {
@@ -153,7 +154,7 @@ func (s *Scripts) FirstBlocking(ctx context.Context, slots []int) ([]Edge, error
 	return slices.DeleteFunc(edges, func(edge Edge) bool { return !slices.Contains(ordered, edge.Slot) }), err
 }
 
-// LastSent returns when the last event of each shard was sent, of those that have any.
+// LastSent returns the time at which the last event was sent, for each shard that has sent events.
 func (s *Scripts) LastSent(ctx context.Context, slots []int) ([]Edge, error) {
 	return s.edges(ctx, slots, keySent, -1)
 }
@@ -174,7 +175,7 @@ func (s *Scripts) edges(ctx context.Context, slots []int, key string, rank int64
 	return edges, nil
 }
 
-// HasLanes returns the slots whose shards have ordered events, HasAudit those that have an audit stream.
+// HasLanes returns the slots whose shards have ordered events.
 func (s *Scripts) HasLanes(ctx context.Context, slots []int) ([]int, error) {
 	return s.having(ctx, slots, keyLanes)
 }
@@ -189,7 +190,7 @@ func (s *Scripts) HasFailures(ctx context.Context, slots []int) ([]int, error) {
 	return s.having(ctx, slots, keyErrors)
 }
 
-// having returns the slots whose shards have one of the keys.
+// having returns the slots whose shards have at least one of the keys.
 func (s *Scripts) having(ctx context.Context, slots []int, keys ...string) ([]int, error) {
 	replies, _ := askSlots(ctx, s, slots, func(pipe redis.Pipeliner, shard Shard) *redis.IntCmd {
 		return pipe.Exists(ctx, shard.keys(slices.Clone(keys)...)...)
@@ -206,7 +207,7 @@ func (s *Scripts) having(ctx context.Context, slots []int, keys ...string) ([]in
 	return found, nil
 }
 
-// Waiting returns the slots, of those given, in which events wait, due or not. It only reads.
+// Waiting returns the given slots that have waiting events, due or not. It only reads.
 func (s *Scripts) Waiting(ctx context.Context, slots []int) ([]int, error) {
 	replies, err := askSlots(ctx, s, slots, func(pipe redis.Pipeliner, shard Shard) *redis.IntCmd {
 		return pipe.Exists(ctx, shard.Key(keyPending))

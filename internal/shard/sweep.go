@@ -8,12 +8,12 @@ import (
 	"github.com/luatx/luatx/internal/eval"
 )
 
-// keySweep says how far the sweep is that the relays share.
+// keySweep is the key of the progress of the sweep that the relays share.
 const keySweep = "sweep" // hash: in the first shard: the time at which a relay got the last chunk of shards to sweep, and the next chunk
 
-// Sweep asks for the next of so many chunks of shards. Among all callers, one chunk is handed out in each pause. It
-// returns the chunk, or a negative number if it is too early, and the time until the next one. The given shard
-// stores the state.
+// Sweep requests the next chunk of a sweep with the given number of chunks. In each pause, only one of all callers gets
+// a chunk. Sweep returns the chunk, or a negative number if it is too early, and the time until the next chunk. The
+// given shard stores the state.
 func (s *Scripts) Sweep(ctx context.Context, shard Shard, pause time.Duration, chunks int) (chunk int, wait time.Duration, err error) {
 	_, rows, err := s.run(ctx, s.sweep, shard, 2, max(1, pause.Milliseconds()), chunks)
 	if err != nil {

@@ -17,15 +17,15 @@ type Timer struct {
 	Due     time.Time
 }
 
-// Expiring is a timer that is to be decided.
+// Expiring is a timer to be decided.
 type Expiring struct {
 	Timer
 
 	Event  Event
-	Marker string // a key of the slot whose existence revokes; empty: none
+	Marker string // a key of the slot that revokes the timer if it exists; empty: none
 }
 
-// SetTimer records, extends or cancels the timer of a subject, and returns what internal/lua/timer.lua says became of it.
+// SetTimer creates, extends or cancels the timer of a subject. It returns the result of internal/lua/timer.lua.
 func (s *Scripts) SetTimer(ctx context.Context, shard Shard, what string, timer Timer) (string, error) {
 	_, rows, err := s.run(ctx, s.timer, shard, 1, what, timer.Subject, timer.Due.UnixMilli())
 	if err != nil {
@@ -34,8 +34,8 @@ func (s *Scripts) SetTimer(ctx context.Context, shard Shard, what string, timer 
 	return eval.Word(rows[0]), nil
 }
 
-// DueTimers returns timers that are due, oldest first, after the first offset of them; and how long after that the next
-// one will be, negative where there is none.
+// DueTimers returns due timers, oldest first, and skips the first offset of them. It also returns the time until the
+// next timer is due, which is negative if there is none.
 func (s *Scripts) DueTimers(ctx context.Context, shard Shard, offset, limit int) ([]Timer, time.Duration, error) {
 	now, rows, err := s.run(ctx, s.due, shard, 0, offset, limit)
 	if err == nil && len(rows)%2 == 0 {
@@ -55,8 +55,8 @@ func (s *Scripts) DueTimers(ctx context.Context, shard Shard, offset, limit int)
 	return timers, next, nil
 }
 
-// Decide decides timers of a shard, none later than the cut-off where that is not zero, and returns for each what
-// internal/lua/decide.lua says.
+// Decide decides timers of a shard. If the cut-off is not zero, it decides none that is due later. It returns the
+// result of internal/lua/decide.lua for each timer.
 func (s *Scripts) Decide(ctx context.Context, shard Shard, cutoff time.Time, batch []Expiring) ([]string, error) {
 	keys, args := shard.keysOf("decide"), make([]any, 0, 1+5*len(batch))
 	if cutoff.IsZero() {
@@ -81,7 +81,7 @@ func (s *Scripts) Decide(ctx context.Context, shard Shard, cutoff time.Time, bat
 	return done, nil
 }
 
-// Revoke revokes the timer of a subject, with an event or nil, and returns what internal/lua/revoke.lua says.
+// Revoke revokes the timer of a subject. The event may be nil. Revoke returns the result of internal/lua/revoke.lua.
 func (s *Scripts) Revoke(ctx context.Context, shard Shard, subject string, event *Event) (string, error) {
 	args := []any{subject}
 	if event != nil {
@@ -94,7 +94,8 @@ func (s *Scripts) Revoke(ctx context.Context, shard Shard, subject string, event
 	return eval.Word(rows[0]), nil
 }
 
-// FirstTimers returns when the first timer of each slot is due, as far as there is one: by slot. It only reads.
+// FirstTimers returns, by slot, the time at which the first timer is due. Slots without timers are omitted. It only
+// reads.
 func (s *Scripts) FirstTimers(ctx context.Context, slots []int) (map[int]time.Time, error) {
 	replies, err := askSlots(ctx, s, slots, func(pipe redis.Pipeliner, shard Shard) *redis.ZSliceCmd {
 		return pipe.ZRangeWithScores(ctx, shard.Key(keyDue), 0, 0)
@@ -108,13 +109,14 @@ func (s *Scripts) FirstTimers(ctx context.Context, slots []int) (map[int]time.Ti
 	return first, err
 }
 
-// TimersKey names the open timers of a shard.
+// TimersKey returns the key of the open timers of a shard.
 func (s Shard) TimersKey() Own { return Own(s.Key(keyDue)) }
 
-// TimerCounts is how many timers of a shard are open, how many of these are due, and how many decisions it keeps.
+// TimerCounts contains the number of open timers, the number of those that are due, and the number of stored decisions.
 type TimerCounts struct{ Open, Due, Decided int64 }
 
-// TimerCounts counts the timers of shards, those that are due at a time of the server's clock among them. It only reads.
+// TimerCounts counts the timers of shards. A timer counts as due if it is due at now, in the server's time. It only
+// reads.
 func (s *Scripts) TimerCounts(ctx context.Context, slots []int, now time.Time) (sum TimerCounts, err error) {
 	type counts struct{ open, due, decided *redis.IntCmd }
 	replies, err := askSlots(ctx, s, slots, func(pipe redis.Pipeliner, shard Shard) counts {
@@ -134,7 +136,7 @@ type ListedTimer struct {
 	State string
 	// Due is zero for a revoked timer, and Decided is zero for an open one.
 	Due, Decided time.Time
-	// Member names it among the open timers or the decisions. These are ordered by time, then by Member.
+	// Member identifies the timer among the open timers or the decisions. These are ordered by time, then by Member.
 	Member string
 }
 
@@ -145,14 +147,15 @@ const (
 	TimerRevoked = "revoked"
 )
 
-// TimerPlace is where a page of timers begins: behind so many that have the time At.
+// TimerPlace is the position at which a page of timers begins: after the given number of timers that have the time At.
 type TimerPlace struct {
 	At   time.Time
 	Skip int64
 }
 
-// ListTimers returns a page of the open timers of a shard by their times, until a time unless that is zero, or of its decisions. It
-// returns where the next page begins; more: there may be one. It only reads.
+// ListTimers returns a page of a shard's decisions, or of its open timers, ordered by time. If until is not zero, the
+// page ends at that time. ListTimers also returns the position at which the next page begins. More reports that there
+// may be one. It only reads.
 func (s *Scripts) ListTimers(ctx context.Context, shard Shard, decided bool, from TimerPlace, until time.Time, limit int64) (page []ListedTimer, next TimerPlace, more bool, err error) {
 	key, by := shard.Key(keyDue), redis.ZRangeBy{Min: "-inf", Max: "+inf", Offset: from.Skip, Count: limit}
 	if decided {
@@ -186,7 +189,7 @@ func (s *Scripts) ListTimers(ctx context.Context, shard Shard, decided bool, fro
 	return page, next, int64(len(found)) == limit, nil
 }
 
-// decisionOf reads a member of the decisions, see internal/lua/_timers.lua.
+// decisionOf parses a member of the decisions; see internal/lua/_timers.lua.
 func decisionOf(member string, at time.Time) ListedTimer {
 	if subject, ok := strings.CutPrefix(member, "r"); ok {
 		return ListedTimer{Subject: subject, State: TimerRevoked, Decided: at, Member: member}
@@ -195,7 +198,8 @@ func decisionOf(member string, at time.Time) ListedTimer {
 	return ListedTimer{Subject: subject, State: TimerFired, Due: eval.Moment(due), Decided: at, Member: member}
 }
 
-// FindTimer returns the open timer or the revocation of a subject in each of the slots that has one. It only reads.
+// FindTimer returns the open timer or the revocation of a subject, by slot. Slots that have neither are omitted. It
+// only reads.
 func (s *Scripts) FindTimer(ctx context.Context, slots []int, subject string) (map[int]ListedTimer, error) {
 	type scores struct{ open, revoked *redis.FloatCmd }
 	replies, _ := askSlots(ctx, s, slots, func(pipe redis.Pipeliner, shard Shard) scores {

@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// fieldTotals is the field of counts that holds the gauges: see internal/lua/_totals.lua.
+// fieldTotals is the field of counts that contains the gauges; see internal/lua/_totals.lua.
 const fieldTotals = "totals"
 
 var gauges = [...]string{"events", "bytes", "enqueued", "parked", "parked_bytes"}

@@ -1,5 +1,5 @@
-// Package slot knows the 16,384 slots of Redis Cluster: which one a key hashes to, and a short readable
-// text that hashes to a given one.
+// Package slot computes the slot of a key among the 16,384 slots of Redis Cluster. It also returns a short readable
+// text that hashes to a given slot.
 package slot
 
 import (
@@ -27,8 +27,8 @@ var crcTable = func() (table [256]uint16) {
 	return table
 }()
 
-// Of returns the slot of a key: that of the text between the first { and the next } where that is not
-// empty, else that of the whole key.
+// Of returns the slot of a key. If the text between the first { and the next } is not empty, only this text is hashed.
+// Otherwise, the whole key is hashed.
 func Of(key string) int {
 	if i := strings.IndexByte(key, '{'); i >= 0 {
 		if j := strings.IndexByte(key[i+1:], '}'); j > 0 {
@@ -38,7 +38,7 @@ func Of(key string) int {
 	return OfTag(key)
 }
 
-// OfTag returns the slot of a tag, the text that stands between the braces.
+// OfTag returns the slot of a tag, which is the text between the braces.
 func OfTag(tag string) int {
 	var crc uint16
 	for i := range len(tag) {
@@ -47,7 +47,7 @@ func OfTag(tag string) int {
 	return int(crc) % Count
 }
 
-// texts holds for each slot the first of the numbers 0, 1, 2 … in base 36 that hashes to it.
+// texts contains for each slot the first of the numbers 0, 1, 2 … in base 36 that hashes to it.
 var texts = sync.OnceValue(func() *[Count]string {
 	var table [Count]string
 	for n, left := int64(0), Count; left > 0; n++ {
@@ -60,6 +60,6 @@ var texts = sync.OnceValue(func() *[Count]string {
 	return &table
 })
 
-// Text returns a short text that hashes to the slot n, which must be in [0, Count). The table never
-// changes: keys in users' servers are named by it.
+// Text returns a short text that hashes to the slot n, which must be in [0, Count). ⚠ The table must never change,
+// because the names of keys in users' servers contain its texts.
 func Text(n int) string { return texts()[n] }

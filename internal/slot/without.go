@@ -2,8 +2,8 @@ package slot
 
 import "strings"
 
-// Without cuts the tag off a key, with its braces and a colon that is left over: shop:{17}:orders is shop:orders. Keys
-// that differ in their tag alone then have one name. A key without a tag is itself.
+// Without removes the tag from a key, with its braces and a colon that is left over: shop:{17}:orders becomes
+// shop:orders. Keys that differ only in their tag thus get the same name. A key without a tag does not change.
 func Without(key string) string {
 	before, rest, open := strings.Cut(key, "{")
 	tag, behind, closed := strings.Cut(rest, "}")

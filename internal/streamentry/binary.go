@@ -21,7 +21,7 @@ const (
 	FieldData        = "data"
 )
 
-// BinarySize is the most fields and values that AppendBinary appends.
+// BinarySize returns the maximum number of fields and values that AppendBinary appends for a message.
 func BinarySize(msg *message.RawMessage) int { return 2*len(msg.Attributes) + 4 }
 
 // AppendBinary appends the fields and values of a message. Errors wrap message.ErrEncode.
@@ -51,7 +51,7 @@ func AppendBinary(fields []any, msg *message.RawMessage) ([]any, error) {
 		if sent, ok := value.(string); !ok || sent != text {
 			value = text
 		}
-		fields = append(fields, fieldName(name), value) // as they are, they need no copy
+		fields = append(fields, fieldName(name), value) // unchanged values need no copy
 	}
 	if msg.Data != nil {
 		fields = append(fields, FieldData, msg.Data)
@@ -59,7 +59,7 @@ func AppendBinary(fields []any, msg *message.RawMessage) ([]any, error) {
 	return fields, nil
 }
 
-// fieldNames are the fields of attributes that many messages have, ready to be sent.
+// fieldNames contains the field names of common attributes as values that are ready to be sent.
 var fieldNames = map[string]any{
 	message.AttrDataContentType: FieldContentType,
 	message.AttrID:              AttributePrefix + message.AttrID,
@@ -78,7 +78,7 @@ func fieldName(attribute string) any {
 	return AttributePrefix + attribute
 }
 
-// Text returns a value in the canonical form that CloudEvents gives its type.
+// Text returns a value in the canonical form of its type in CloudEvents.
 func Text(name string, value any) (string, error) {
 	if t, ok := value.(time.Time); ok {
 		text, err := t.MarshalText()
@@ -117,7 +117,7 @@ func IsTime(attribute string) bool {
 	return attribute == message.AttrTime || attribute == message.AttrExpiryTime
 }
 
-// Value returns the value of an attribute by its text.
+// Value parses the text of an attribute and returns its value.
 func Value(name, text string) (any, error) {
 	if !IsTime(name) {
 		return text, nil

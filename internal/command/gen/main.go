@@ -1,10 +1,10 @@
-// Command gen writes what the package command knows from a server, and the page that lists all commands.
+// Command gen writes the table of package command from a server's facts, and the page that lists all commands.
 //
 //	docker run --rm -p 6379:6379 redis:8.6
 //	go generate ./internal/command
 //
-// It is run in the directory of the package: "gen table" asks the server and writes table_gen.go, "gen docs" writes
-// the page from the table as it was compiled in.
+// It runs in the directory of the package. "gen table" asks the server for its commands and writes table_gen.go. "gen
+// docs" writes the page from the table that is compiled in.
 package main
 
 import (

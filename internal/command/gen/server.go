@@ -12,7 +12,7 @@ import (
 	"github.com/luatx/luatx/internal/command"
 )
 
-// load asks a server from Redis 7.0 on for its commands, those of modules left out, by name.
+// load asks a server of Redis 7.0 or later for its commands. It returns them by name and omits those of modules.
 func load(ctx context.Context, client redis.UniversalClient) ([]command.Fact, error) {
 	rows, err := client.Do(ctx, "COMMAND").Slice()
 	if err != nil {
@@ -38,8 +38,8 @@ func load(ctx context.Context, client redis.UniversalClient) ([]command.Fact, er
 	return facts, nil
 }
 
-// parse reads one row of COMMAND: name, arity, flags, first key, last key, step, categories, tips, key
-// specifications, subcommands. A container whose subcommands are all treated alike stands for them.
+// parse reads one row of COMMAND: name, arity, flags, first key, last key, step, categories, tips, key specifications,
+// subcommands. If all subcommands of a container have the same policy, the container represents them.
 func parse(row any) ([]command.Fact, error) {
 	fields, _ := row.([]any)
 	if len(fields) < 10 {
@@ -112,7 +112,7 @@ func parseKey(spec map[any]any) (key command.KeySpec, isKey bool, err error) {
 
 type doc struct{ since, group string }
 
-// loadDocs reads what COMMAND DOCS says of the age and the chapter of each command.
+// loadDocs reads the version and the chapter of each command from COMMAND DOCS.
 func loadDocs(ctx context.Context, client redis.UniversalClient) (map[string]doc, error) {
 	reply, err := client.Do(ctx, "COMMAND", "DOCS").Result()
 	if err != nil {
@@ -133,7 +133,7 @@ func loadDocs(ctx context.Context, client redis.UniversalClient) (map[string]doc
 	return docs, nil
 }
 
-// pairs returns a map of a reply in RESP3; nil if it is none.
+// pairs returns the map of a reply in RESP3, or nil if the reply is not a map.
 func pairs(reply any) map[any]any {
 	all, _ := reply.(map[any]any)
 	return all
