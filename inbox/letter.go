@@ -18,11 +18,10 @@ import (
 func (p *place) letter(ctx context.Context, cause error, attempts int) (key string, fields []any, err error) {
 	own := slot.OfTag(p.tx.Tag())
 	source, ok := p.msg.InputSource()
-	inSlot := ok && slot.Of(source.Stream) == own
 	switch {
 	case p.cfg.DeadLetter != "":
 		key = link.InsideOf(p.tx).TagKey(slot.Text(own), p.cfg.DeadLetter)
-	case inSlot:
+	case ok:
 		key = group.DeadLetterKey(source.Stream)
 	default:
 		key = link.InsideOf(p.tx).TagKey(slot.Text(own), p.at.Source, "dead")

@@ -26,7 +26,7 @@ type PositionConfig struct {
 	// 0: only permanent errors park a message.
 	MaxAttempts int
 	// DeadLetter names the stream of parked messages in the slot of each message. Defaults to the stream's own dead-letter stream
-	// (stream.DeadLetterKey) if the message comes from a stream of its slot, and to the source's name followed by ":dead" otherwise.
+	// (stream.DeadLetterKey) if the message comes from a Redis stream, and to the source's name followed by ":dead" otherwise.
 	DeadLetter string
 }
 
@@ -35,7 +35,8 @@ type PositionConfig struct {
 // messages there are. Place it where Middleware would be.
 //
 // The messages must have a message.Position, and their source must keep order: a message.WiringError says at start if the Engine's
-// subscriber does not. If a message fails, the source delivers it again before any later one of its partition. If it fails for good,
+// subscriber does not. A message from a Redis stream must have its keys in the slot of the stream; otherwise Position returns a
+// WiringError, and the message is not acknowledged. If a message fails, the source delivers it again before any later one of its partition. If it fails for good,
 // with a permanent error or after MaxAttempts, Position parks it: the commit moves the position, writes none of the handler's writes,
 // and adds the message with its error to a dead-letter stream.
 //
@@ -72,6 +73,14 @@ var errNoPosition = &message.WiringError{
 	Remedy:  "read from a source that keeps order, such as a stream.PartitionedSubscriber, or use inbox.Middleware",
 }
 
+// errOtherSlot is the error for an entry of a stream in another slot than its position. A failover could lose the newest entries of the
+// stream and keep the position. If the clock of the new master is behind, later entries then get ids at or below the position. Keys of
+// one slot share their history, so a position in the slot of its stream is never above the stream's last id.
+var errOtherSlot = &message.WiringError{
+	Problem: "inbox.Position got a message from a stream in another slot than its keys; after a failover of the stream, it could take new messages for duplicates",
+	Remedy:  "let PublisherConfig.Aggregate, PartitionedConfig.Aggregate and luatx.Config.Aggregate return the same aggregate, or use inbox.Middleware",
+}
+
 // claim makes the transaction of a message move its position.
 func (cfg PositionConfig) claim(ctx context.Context, msg *message.Message) error {
 	tx, ok := luatx.TxFromContext(ctx)
@@ -84,6 +93,9 @@ func (cfg PositionConfig) claim(ctx context.Context, msg *message.Message) error
 	}
 	if err := at.Validate(); err != nil {
 		return message.Permanent(err)
+	}
+	if source, ok := msg.InputSource(); ok && slot.Of(source.Stream) != slot.OfTag(tx.Tag()) {
+		return errOtherSlot
 	}
 	scope := cfg.Scope
 	if scope == "" {

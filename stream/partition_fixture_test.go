@@ -29,6 +29,8 @@ type parted struct {
 	logs     *recorder
 	// positions means that members have an inbox of positions.
 	positions bool
+	// counts means that handlers count in a hash, which a compiled script can do, instead of appending to a list.
+	counts bool
 }
 
 func newParted(t *testing.T, client redis.UniversalClient, partitions int) *parted {
@@ -222,6 +224,9 @@ func (a *applier) apply(ctx context.Context, aggregate, id string) error {
 	key, err := a.p.listKey(aggregate)
 	if err != nil {
 		return err
+	}
+	if a.p.counts {
+		return luatx.Queued(luatx.CmdableFromContext(ctx, a.client).HIncrBy(ctx, key, "applied", 1))
 	}
 	_, number, _ := strings.Cut(id, "/")
 	n, err := strconv.Atoi(number)

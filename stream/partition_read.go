@@ -286,16 +286,12 @@ func (p *partition) open(it *item) {
 	it.at = message.Position{Source: p.m.cfg.Stream, Partition: p.tag, Offset: group.Offset(id)}
 }
 
-// chain gives the messages of a run their acking and position. A message comes after the one in front of it whose keys share its slot.
+// chain gives the messages of a run their acking and position. Each message comes after the one in front of it.
 func (p *partition) chain(run []*item) {
-	last := make(map[string]string, len(run)) // offset by tag
+	after := ""
 	for _, it := range run {
-		tag, err := p.m.keyspace.Tag(it.aggregate)
-		if err != nil {
-			tag = p.tag // without an aggregate, it runs on the tag of the stream
-		}
-		it.at.After, it.at.Tenure = last[tag], p.tenure
-		last[tag] = it.at.Offset
+		it.at.After, it.at.Tenure = after, p.tenure
+		after = it.at.Offset
 		p.own(it)
 	}
 }

@@ -20,13 +20,13 @@ func (s *Subscriber) Ordered() error {
 	case s.cfg.Concurrency > 1:
 		return fmt.Errorf("kafka: SubscriberConfig.Concurrency is %d and does not keep the order of a partition; use 1", s.cfg.Concurrency)
 	case s.cfg.MaxDeliveries > 0:
-		return errors.New("kafka: SubscriberConfig.MaxDeliveries skips records without a commit; use 0 and let inbox.Position park them")
+		return fmt.Errorf("kafka: SubscriberConfig.MaxDeliveries is %d and skips records without a commit; use 0, and PositionConfig.MaxAttempts to park them", s.cfg.MaxDeliveries)
 	case err != nil:
 		return err
 	}
 	start := any(kgo.NewOffset().AtStart())
 	if client.OptValue(kgo.ConsumeStartOffset) != start || client.OptValue(kgo.ConsumeResetOffset) != start {
-		return errors.New("kafka: the client may skip records if the group's offsets are lost; use kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()) and no kgo.ConsumeStartOffset")
+		return errors.New("kafka: the client may skip records if the group's offsets are lost; create it with kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()) and without kgo.ConsumeStartOffset")
 	}
 	return nil
 }
@@ -52,7 +52,7 @@ func (s *subscription) renew(e *entry) {
 		return // there are no positions
 	}
 	p := e.partition
-	s.cfg.Logger.Warn("kafka: a record was released, because a newer owner or an operator has moved its position", "topic", p.topic, "partition", p.partition, "offset", e.rec.Offset)
+	s.cfg.Logger.Warn("kafka: record released after its position moved", "topic", p.topic, "partition", p.partition, "offset", e.rec.Offset)
 	s.committing.Lock()
 	defer s.committing.Unlock()
 	s.mu.Lock()

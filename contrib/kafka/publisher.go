@@ -63,7 +63,7 @@ var _ relay.Scoped = (*Publisher)(nil)
 func NewPublisher(client *kgo.Client, cfg PublisherConfig) (*Publisher, error) {
 	switch {
 	case client == nil:
-		return nil, errors.New("kafka: NewPublisher needs a client; see kgo.NewClient")
+		return nil, errors.New("kafka: NewPublisher: client is nil; create one with kgo.NewClient")
 	case client.OptValue(kgo.DisableIdempotentWrite) == true:
 		return nil, errors.New("kafka: the client's producer is not idempotent, so that a retry may store a record twice; leave out kgo.DisableIdempotentWrite")
 	case client.OptValue(kgo.TransactionalID) != "":

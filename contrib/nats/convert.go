@@ -71,7 +71,7 @@ func decode(subject string, header nats.Header, data []byte) (*message.RawMessag
 		return nil, err
 	}
 	if len(events) != 1 {
-		return nil, fmt.Errorf("%w: %d events in one message: NATS has no batches", message.ErrDecode, len(events))
+		return nil, fmt.Errorf("%w: %d events in one message; publish each event as a message", message.ErrDecode, len(events))
 	}
 	return events[0], nil
 }

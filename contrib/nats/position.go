@@ -3,7 +3,6 @@ package nats
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -20,7 +19,7 @@ func (s *Subscriber) Ordered() error {
 	case s.cfg.MaxInFlight != 1:
 		return fmt.Errorf("nats: SubscriberConfig.MaxInFlight is %d and does not keep the order; use 1, and Consumer.MaxAckPending 1", s.cfg.MaxInFlight)
 	case s.cfg.MaxDeliveries > 0:
-		return errors.New("nats: SubscriberConfig.MaxDeliveries skips messages without a commit; use 0 and let inbox.Position park them")
+		return fmt.Errorf("nats: SubscriberConfig.MaxDeliveries is %d and skips messages without a commit; use 0, and PositionConfig.MaxAttempts to park them", s.cfg.MaxDeliveries)
 	}
 	if err := keepsOrder(s.cfg.Consumer); err != nil {
 		return fmt.Errorf("nats: SubscriberConfig.Consumer.%w", err)
@@ -34,7 +33,7 @@ func keepsOrder(cfg jetstream.ConsumerConfig) error {
 	case cfg.MaxAckPending != 1:
 		return fmt.Errorf("MaxAckPending is %d and does not keep the order; use 1", cfg.MaxAckPending)
 	case cfg.MaxDeliver > 0:
-		return fmt.Errorf("MaxDeliver is %d and skips messages without a commit; use 0 and let inbox.Position park them", cfg.MaxDeliver)
+		return fmt.Errorf("MaxDeliver is %d and skips messages without a commit; use 0, and PositionConfig.MaxAttempts to park them", cfg.MaxDeliver)
 	}
 	switch cfg.DeliverPolicy {
 	case jetstream.DeliverAllPolicy, jetstream.DeliverByStartSequencePolicy, jetstream.DeliverByStartTimePolicy:

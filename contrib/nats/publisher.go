@@ -54,7 +54,7 @@ var _ relay.Scoped = (*Publisher)(nil)
 func NewPublisher(js jetstream.JetStream, cfg PublisherConfig) (*Publisher, error) {
 	switch {
 	case js == nil:
-		return nil, errors.New("nats: NewPublisher needs a JetStream; see jetstream.New")
+		return nil, errors.New("nats: NewPublisher: js is nil; create one with jetstream.New")
 	case cfg.Concurrency < 0:
 		return nil, fmt.Errorf("nats: PublisherConfig.Concurrency is %d; use a number of events, or 0 for %d", cfg.Concurrency, defaultConcurrency)
 	case cfg.AckTimeout < 0:

@@ -79,7 +79,7 @@ func NewSubscriber(js jetstream.JetStream, cfg SubscriberConfig) (*Subscriber, e
 		}
 	}
 	if js == nil {
-		errs = append(errs, errors.New("nats: NewSubscriber needs a JetStream; see jetstream.New"))
+		errs = append(errs, errors.New("nats: NewSubscriber: js is nil; create one with jetstream.New"))
 	}
 	refuse(cfg.Stream == "", "Stream", "is empty; name the stream")
 	refuse(cfg.Durable == "", "Durable", "is empty; name the consumer, as the service is called")
@@ -126,7 +126,7 @@ func (s *Subscriber) consumer(ctx context.Context) (jetstream.Consumer, error) {
 		return nil, fmt.Errorf("nats: consumer %q of stream %q: %w", s.cfg.Durable, s.cfg.Stream, err)
 	}
 	if policy := c.CachedInfo().Config.AckPolicy; policy != jetstream.AckExplicitPolicy {
-		return nil, fmt.Errorf("nats: consumer %q of stream %q has the ack policy %s: it must be explicit", s.cfg.Durable, s.cfg.Stream, policy)
+		return nil, fmt.Errorf("nats: consumer %q of stream %q has the ack policy %s; set it to explicit, or delete the consumer", s.cfg.Durable, s.cfg.Stream, policy)
 	}
 	if s.Ordered() == nil {
 		if err := keepsOrder(c.CachedInfo().Config); err != nil {

@@ -160,7 +160,7 @@ func (s *subscription) give(ctx context.Context, consumer jetstream.Consumer, ms
 	}
 	raw.SetAcking(acking)
 	if misplaced != nil {
-		s.cfg.Logger.Error("nats: the position of a message is unknown; it comes again", "id", raw.ID(), "error", misplaced)
+		s.cfg.Logger.Error("nats: position unknown", "id", raw.ID(), "error", misplaced)
 		raw.Nack(misplaced)
 		return
 	}
@@ -228,7 +228,7 @@ func (s *subscription) bury(raw *message.RawMessage, reason error) error {
 // tell logs that a message could not be settled. The server delivers it again after the consumer's AckWait.
 func (s *subscription) tell(msg jetstream.Msg, what string, err error) {
 	if err != nil {
-		s.cfg.Logger.Warn("nats: settlement failed", "subject", msg.Subject(), "what", what, "error", err)
+		s.cfg.Logger.Warn("nats: settlement failed", "subject", msg.Subject(), "operation", what, "error", err)
 	}
 }
 

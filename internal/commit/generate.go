@@ -211,10 +211,19 @@ func (g *generator) inbox() {
 	}
 }
 
-// fence writes code that passes transactions to commit.lua if another consumer has taken entries from this one.
+// fence writes code that passes transactions to commit.lua if another consumer has taken entries from this one. With positions, it asks
+// XPENDING for the entries; see commit.lua.
 func (g *generator) fence() {
-	if g.ack != AckNone {
+	switch {
+	case g.ack == AckNone:
+	case !g.positioned:
 		g.put("if try('EXISTS', @TAKEN) ~= 0 and try('HGET', @TAKEN, A[1] .. '\\0' .. A[2]) then %s end", leave)
+	case g.batch:
+		g.put("local pending, found = {}, try('XPENDING', @STREAM, A[1], A[%d], '+', n, A[2])", g.head()+argEntry)
+		g.put("for i = 1, #found do\npending[found[i][1]] = true\nend")
+		g.put("for i = 1, n do\nlocal p = %s\nif not pending[%s] then %s end\nend", linear(g.width(), g.head()-g.width()), g.arg(argEntry), leave)
+	default:
+		g.put("if #try('XPENDING', @STREAM, A[1], %s, %[1]s, '1', A[2]) == 0 then %[2]s end", g.arg(argEntry), leave)
 	}
 }
 

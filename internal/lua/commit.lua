@@ -168,12 +168,14 @@ for i = 1, count do
       break
     end
     -- 3. Fence: the entry must still be pending for this consumer, because another one may have claimed it while the handler
-    -- ran. The scripts that claim leave a note; without one the entry still has its owner, and XPENDING is not asked.
+    -- ran. The scripts that claim leave a note; without one the entry still has its owner, and XPENDING is not asked. A position
+    -- must not pass the last id of its stream, so it asks in any case: a failover may have lost the entry without a note.
     if input > 0 then
       local entry = ARGV[arg]
       arg = arg + 1
-      if input < 4 and taken == nil then taken = redis.pcall('EXISTS', KEYS[9]) ~= 0 and redis.pcall('HGET', KEYS[9], ARGV[2] .. '\0' .. ARGV[3]) end
-      local ask = input >= 4 or taken -- an error of the note, such as a wrong type, is a note
+      local strict = input >= 4 or place
+      if not strict and taken == nil then taken = redis.pcall('EXISTS', KEYS[9]) ~= 0 and redis.pcall('HGET', KEYS[9], ARGV[2] .. '\0' .. ARGV[3]) end
+      local ask = strict or taken -- an error of the note, such as a wrong type, is a note
       -- In a batch one XPENDING finds most of the entries. An entry beyond its COUNT gets an XPENDING of its own.
       if ask and count > 1 and not pending then
         pending = {}
