@@ -18,10 +18,10 @@ import (
 //
 //	KEYS  void, inbox:a, then positions if the transactions move one, then entries, pending and counts if there are events, then the stream of the input
 //	      and its note of takeovers if there is one, then for each transaction the key of each command
-//	ARGV  the group and the consumer of the input if there is one, then for each transaction digest (or the
-//	      field of its position), token, deadline (ms), entry of the input if there is one, offset, after and owner of its
-//	      position if there is one (see internal/lua/_position.lua), for each event its id and its body, and for each command its
-//	      arguments behind the key
+//	ARGV  the group of the input if there is one, the earliest deadline (13 digits, ms) with the consumer of the input behind it,
+//	      then for each transaction digest (or the field of its position), token, entry of the input if there is one, offset, after
+//	      and owner of its position if there is one (see internal/lua/_position.lua), for each event its id and its body, and for
+//	      each command its arguments behind the key
 //	reply time (ms), then for each transaction its flags, as in commit.lua, and the reply of each command
 
 // Larger plans are not compiled, because Lua limits a function to 200 locals and a call to about 250 arguments.
@@ -137,7 +137,7 @@ func (s shape) keyCount() int {
 // head returns the number of arguments before the arguments of the transactions.
 func (s shape) head() int {
 	if s.ack == AckNone {
-		return 0
+		return 1
 	}
 	return 2
 }
@@ -155,7 +155,6 @@ func (s shape) width() int {
 const (
 	argDigest = 1 + iota // or the field of the position
 	argToken
-	argDeadline
 	argEntry // if there is an input
 )
 

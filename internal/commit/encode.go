@@ -80,12 +80,21 @@ func (k *compiled) pack(calls []*eval.Call) (*eval.Script, []any) {
 			argv = append(argv, command.Args[1])
 		}
 	}
+	notAfter := &first.notAfter
+	for _, call := range calls[1:] {
+		if c := of(call); c.notAfter < *notAfter {
+			notAfter = &c.notAfter
+		}
+	}
 	if k.ack != AckNone {
-		argv = append(argv, &first.Input.Group, &first.Input.Consumer)
+		deadline := strconv.AppendInt(make([]byte, 0, 13+len(first.Input.Consumer)), *notAfter, 10)
+		argv = append(argv, &first.Input.Group, append(deadline, first.Input.Consumer...))
+	} else {
+		argv = append(argv, notAfter)
 	}
 	for _, call := range calls {
 		c := of(call)
-		argv = append(argv, c.key(), &c.Token, &c.notAfter)
+		argv = append(argv, c.key(), &c.Token)
 		if k.ack != AckNone {
 			argv = append(argv, &c.Input.Entry)
 		}

@@ -69,8 +69,9 @@ func (s shape) compile(batch bool) string {
 	if batch {
 		g.put("-- For any number of transactions.")
 	}
-	g.put("local call, try, K, A = redis.call, redis.pcall, KEYS, ARGV")
+	g.put("local string, call, try, KEYS, A = string, redis.call, redis.pcall, KEYS, ARGV")
 	g.put("local time = call('TIME')\nlocal NOW = time[1] .. string.sub('00000' .. time[2], -6, -4) -- ms")
+	g.put("if NOW > A[%d] then %s end", g.head(), leave)
 	kept := s.steps[:max(0, len(s.steps)-1)] // the last one needs no undo
 	if slices.ContainsFunc(kept, func(s step) bool { return s.class == lua.HashFields }) {
 		g.put("local fields_expire = (redis.REDIS_VERSION_NUM or 0) >= 0x070400 or (redis.VALKEY_VERSION_NUM or 0) >= 0x090000")
@@ -101,9 +102,9 @@ func (g *generator) arg(n int) string {
 // key returns the key of a step, from 0.
 func (g *generator) key(n int) string {
 	if g.batch {
-		return fmt.Sprintf("K[k + %d]", n+1)
+		return fmt.Sprintf("KEYS[k + %d]", n+1)
 	}
-	return fmt.Sprintf("K[%d]", g.keyCount()+n+1)
+	return fmt.Sprintf("KEYS[%d]", g.keyCount()+n+1)
 }
 
 // args returns count arguments of the transaction, beginning with the nth, at intervals of step. A comma precedes each.
@@ -160,7 +161,6 @@ func (g *generator) gather() {
 		g.put("local score = %s", g.score())
 	}
 	g.put("for i = 1, n do\nlocal p = %s", linear(g.width(), g.head()-g.width()))
-	g.put("if NOW > %s then %s end", g.arg(argDeadline), leave)
 	if g.positioned {
 		g.put("asked[i + 2] = %s", g.arg(argDigest))
 	} else {
@@ -193,7 +193,8 @@ func (g *generator) inbox() {
 	} else {
 		g.put("local meta = try('HGET', @INBOX_A, 'id')")
 	}
-	g.put("if type(meta) ~= 'string' or string.find(meta, @NO_TOMBSTONES, 15, true) ~= 15 or #meta ~= @META_LENGTH then %s end", leave)
+	g.put("if not meta or #meta == 0 then %s end -- the length of an error is 0", leave)
+	g.put("local rest = string.sub(meta, 14)\nif rest ~= @ONE_GENERATION and rest ~= @TWO_GENERATIONS then %s end", leave)
 	g.put("local seconds = time[1] - (tonumber(string.sub(meta, 1, 10)) or 0)")
 	g.put("if meta > NOW or seconds > @RETENTION / 1000 - 1 then %s end", leave)
 	switch {
@@ -203,27 +204,27 @@ func (g *generator) inbox() {
 		g.position()
 	case g.batch:
 		g.put("for i = 1, n do\nif rows[i + 1] then %s end\nend", leave)
-		g.put("if string.byte(meta, 14) == @DIGIT_1 then\nasked[2] = %s\nrows = try(unpack(asked))", ownKey("inbox:b"))
+		g.put("if rest == @TWO_GENERATIONS then\nasked[2] = %s\nrows = try(unpack(asked))", ownKey("inbox:b"))
 		g.put("if rows.err then %s end\nfor i = 1, n do\nif rows[i + 1] then %s end\nend\nend", leave, leave)
 	default:
-		g.put("if NOW > %s then %s end", g.arg(argDeadline), leave)
-		g.put("if string.byte(meta, 14) == @DIGIT_1 and try('HEXISTS', %s, %s) ~= 0 then %s end", ownKey("inbox:b"), g.arg(argDigest), leave)
+		g.put("if rest == @TWO_GENERATIONS and try('HEXISTS', %s, %s) ~= 0 then %s end", ownKey("inbox:b"), g.arg(argDigest), leave)
 	}
 }
 
 // fence writes code that passes transactions to commit.lua if another consumer has taken entries from this one. With positions, it asks
 // XPENDING for the entries; see commit.lua.
 func (g *generator) fence() {
+	const consumer = "string.sub(A[2], 14)" // behind the deadline
 	switch {
 	case g.ack == AckNone:
 	case !g.positioned:
-		g.put("if try('EXISTS', @TAKEN) ~= 0 and try('HGET', @TAKEN, A[1] .. '\\0' .. A[2]) then %s end", leave)
+		g.put("if try('EXISTS', @TAKEN) ~= 0 and try('HGET', @TAKEN, A[1] .. '\\0' .. %s) then %s end", consumer, leave)
 	case g.batch:
-		g.put("local pending, found = {}, try('XPENDING', @STREAM, A[1], A[%d], '+', n, A[2])", g.head()+argEntry)
+		g.put("local pending, found = {}, try('XPENDING', @STREAM, A[1], A[%d], '+', n, %s)", g.head()+argEntry, consumer)
 		g.put("for i = 1, #found do\npending[found[i][1]] = true\nend")
 		g.put("for i = 1, n do\nlocal p = %s\nif not pending[%s] then %s end\nend", linear(g.width(), g.head()-g.width()), g.arg(argEntry), leave)
 	default:
-		g.put("if #try('XPENDING', @STREAM, A[1], %s, %[1]s, '1', A[2]) == 0 then %[2]s end", g.arg(argEntry), leave)
+		g.put("if #try('XPENDING', @STREAM, A[1], %s, %[1]s, '1', %[2]s) == 0 then %[3]s end", g.arg(argEntry), consumer, leave)
 	}
 }
 
@@ -244,7 +245,7 @@ func (g *generator) capacity() {
 	if g.events == 0 {
 		return
 	}
-	g.put("local totals = try('HGET', @COUNTS, 'totals')\nif type(totals) ~= 'string' then %s end", leave)
+	g.put("local totals = try('HGET', @COUNTS, 'totals')\nif not totals or #totals == 0 then %s end", leave)
 	g.put("local before, bytes, enqueued, parked, idle = string.match(totals, '^(%%d+) (%%d+) (%%d+) (%%d+ %%d+)(%%D*)$')")
 	g.put("if not before then %s end\nif parked ~= '0 0' then", leave)
 	g.put("local number, size = string.match(parked, '(%%d+) (%%d+)')")
@@ -369,7 +370,8 @@ func (g *generator) enqueue() {
 		id, body := g.arg(g.firstEvent()+2*e), g.arg(g.firstEvent()+2*e+1)
 		g.put("step = %d", -e-1)
 		g.put("if try('HSETNX', @ENTRIES, %s, %s) ~= 1 then why = %s break end", id, body, offPath)
-		g.put("entered = %d\nif type(try('ZADD', @PENDING, score, %s)) ~= 'number' then why = %s break end", e+1, id, offPath)
+		g.put("entered = %d\nlocal added = try('ZADD', @PENDING, score, %s)", e+1, id)
+		g.put("if added ~= 1 and added ~= 0 then why = %s break end", offPath)
 	}
 }
 
@@ -387,14 +389,17 @@ func (g *generator) step(i int, s step, at int) {
 		}
 	}
 	g.put("r%d = try('%s', %s%s)", n, s.name, key, g.args(at, s.args, 1))
-	g.put("if type(r%d) == 'table' and r%d.err then why = r%d.err break end", n, n, n)
-	if exact := exactRead(s.name); exact != "" {
-		field := ""
-		if exact == "HGET" {
-			field = ", " + g.arg(at)
-		}
-		g.put("if type(r%d) == 'number' and (r%d >= @TWO_53 or r%d <= -@TWO_53) then\nlocal exact = try('%s', %s%s)\nr%d = type(exact) == 'string' and exact or r%d\nend", n, n, n, exact, key, field, n, n)
+	exact := exactRead(s.name)
+	if exact == "" { // comparing with common replies costs less than type
+		g.put("if r%d ~= 0 and r%d ~= 1 and type(r%d) == 'table' and r%d.err then why = r%d.err break end", n, n, n, n, n)
+		return
 	}
+	field := ""
+	if exact == "HGET" {
+		field = ", " + g.arg(at)
+	}
+	g.put("local kind = type(r%d)\nif kind == 'table' and r%d.err then why = r%d.err break end", n, n, n)
+	g.put("if kind == 'number' and (r%d >= @TWO_53 or r%d <= -@TWO_53) then\nlocal exact = try('%s', %s%s)\nr%d = type(exact) == 'string' and exact or r%d\nend", n, n, exact, key, field, n, n)
 }
 
 // exactRead returns the command that reads the exact value of a counter, as in internal/lua/_refusal.lua.
@@ -437,7 +442,7 @@ func (g *generator) finish() {
 		g.put("if ack[4] and type(try(unpack(ack))) == 'number' then\nfor i = 1, n do\nlocal flags = %s", g.place(0))
 		g.put("if out[flags] >= 0 then out[flags] = out[flags] + 1 end\nend\nend")
 	default:
-		g.put("if type(try('XACK', @STREAM, A[1], %s)) == 'number' then flags = flags + 1 end", g.arg(argEntry))
+		g.put("local acked = try('XACK', @STREAM, A[1], %s)\nif acked == 1 or acked == 0 then flags = flags + 1 end", g.arg(argEntry))
 	}
 	if g.batch {
 		g.put("return out")

@@ -7,7 +7,6 @@ package commit
 // position writes code that checks the position of a single transaction. It declares old, which is the record or false
 // if there is none, and moved, which is the new record.
 func (g *generator) position() {
-	g.put("if NOW > %s then %s end", g.arg(argDeadline), leave)
 	offset, after, owner := g.arg(g.firstPlace()), g.arg(g.firstPlace()+1), g.arg(g.firstPlace()+2)
 	g.put("local old = try('HGET', @POSITIONS, %s)\nif type(old) == 'table' then %s end", g.arg(argDigest), leave)
 	g.follows("old", offset, after, owner)

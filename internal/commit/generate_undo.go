@@ -23,10 +23,10 @@ func (g *generator) keepFields(n int, key string, at, fields int) {
 }
 
 func (g *generator) keepString(n int, key string, class byte) {
-	g.put("old%d = try('GETRANGE', %s, '0', @UNDO_BYTES)", n, key)
-	g.put("if type(old%d) == 'table' then why, old%d = old%d.err, nil break end", n, n, n)
+	g.put("old%d = try('GETRANGE', %s, '0', '@UNDO_BYTES')", n, key)
 	g.put("if #old%d > @UNDO_BYTES then why, old%d = %s, nil break end", n, n, offPath)
-	g.put("if old%d == '' then\nlocal there = try('EXISTS', %s)", n, key)
+	g.put("if #old%d == 0 then\n-- It is empty or an error.", n)
+	g.put("if old%d ~= '' then why, old%d = old%d.err, nil break end\nlocal there = try('EXISTS', %s)", n, n, n, key)
 	g.put("if type(there) == 'table' then why, old%d = there.err, nil break end\nold%d = there == 1 and ''\nend", n, n)
 	if class == lua.ReplacedString {
 		g.put("if old%d then\nat%d = try(seven and 'PEXPIRETIME' or 'PTTL', %s)", n, n, key)

@@ -45,8 +45,8 @@ func (c Constants) Substitute(text string, keys []string) string {
 func (c Constants) texts() map[string]string {
 	return map[string]string{
 		"IDENTITY":        Quote(c.Identity),
-		"NO_TOMBSTONES":   Quote("0000000000000" + c.Identity), // the end of the field id, see internal/lua/_meta.lua
-		"META_LENGTH":     strconv.Itoa(27 + len(c.Identity)),
+		"ONE_GENERATION":  Quote("00000000000000" + c.Identity), // the field id behind the start, see internal/lua/_meta.lua
+		"TWO_GENERATIONS": Quote("10000000000000" + c.Identity),
 		"RETENTION":       strconv.FormatInt(c.Retention.Milliseconds(), 10),
 		"PARKED_CAPACITY": strconv.Itoa(c.Parked),
 		"PARKED_BYTES":    strconv.Itoa(c.ParkedBytes),
