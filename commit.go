@@ -77,8 +77,8 @@ func (t *Transactor) finish(ctx context.Context, tx *Tx) (Result, error) {
 	return Result{Outcome: outcomes[out.State], Replicated: tx.commit.Replicated}, nil
 }
 
-// tell notifies the inline relay of the outcome of a transaction.
-func (tx *Tx) tell() {
+// notifyRelay notifies the inline relay of the outcome of a transaction.
+func (tx *Tx) notifyRelay() {
 	if tx.relay == nil || tx.err != nil && !tx.reserved {
 		return
 	}
@@ -141,7 +141,7 @@ func (t *Transactor) send(ctx context.Context, batch []*Tx, tail ...redis.Cmder)
 		if tx.err == nil {
 			tx.err = outcomeError(&tx.commit.Outcome, tx)
 		}
-		tx.tell()
+		tx.notifyRelay()
 	}
 }
 

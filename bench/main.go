@@ -92,13 +92,13 @@ func parse(args []string, usage io.Writer) (o options, err error) {
 	flags := flag.NewFlagSet("bench", flag.ContinueOnError)
 	flags.SetOutput(usage)
 	only := ""
-	flags.BoolVar(&o.short, "short", false, "measure what matters most, within 3 minutes, and leave docs alone")
+	flags.BoolVar(&o.short, "short", false, "measure only the most important figures, within 3 minutes, and do not write docs")
 	flags.BoolVar(&o.json, "json", false, "print JSON instead of Markdown")
-	flags.StringVar(&only, "only", "", "`regexp` of the groups, or of group/cell, to measure; defaults to all")
-	flags.IntVar(&o.rounds, "rounds", 0, "interleaved rounds; defaults to 5, with --short to 3")
-	flags.IntVar(&o.pending, "pending", 0, "`events` of the largest backlog; defaults to 1,000,000, with --short to 100,000; 10,000,000 take 7 GB")
-	flags.DurationVar(&o.per, "per", 0, "about how long a way's round takes; defaults to 600ms, with --short to 150ms")
-	flags.StringVar(&o.out, "out", "", "`directory` of measurements.md, whose sections are written anew; - for nowhere; defaults to ../docs, nowhere with --short or --only")
+	flags.StringVar(&only, "only", "", "measure only the groups, or group/cell, that match the `regexp`; defaults to all")
+	flags.IntVar(&o.rounds, "rounds", 0, "number of interleaved rounds; defaults to 5, or 3 with --short")
+	flags.IntVar(&o.pending, "pending", 0, "number of `events` in the largest backlog; defaults to 1,000,000, or 100,000 with --short; 10,000,000 events need 7 GB")
+	flags.DurationVar(&o.per, "per", 0, "approximate `duration` of one round of a way; defaults to 600ms, or 150ms with --short")
+	flags.StringVar(&o.out, "out", "", "`directory` of measurements.md, whose sections are replaced; - writes no file; defaults to ../docs, or to - with --short or --only")
 	if err := flags.Parse(args); err != nil {
 		return o, err
 	}
@@ -149,7 +149,7 @@ func (o options) run(ctx context.Context, g suite.Group, results *results, out, 
 		return err
 	}
 	results.add(g.Name, report)
-	section := report.Markdown(fmt.Sprintf("%s. Medians of %d interleaved rounds, the lowest and the highest in brackets.", results.Machine, o.rounds))
+	section := report.Markdown(fmt.Sprintf("%s. Every figure is the median of %d interleaved rounds, followed by the lowest and the highest round in parentheses.", results.Machine, o.rounds))
 	if !o.json {
 		fmt.Fprintln(out, section)
 	}

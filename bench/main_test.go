@@ -52,15 +52,15 @@ func TestBenchWritesItsResults(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, want := range []string{
-		"### The a", "| `way_vs_asynq` | the whole way, 64 in flight, to asynq | at least 6 | 7 (6–8) | met |",
-		"at most 100 | 120 (119–121) | **missed** |", "![t](img/b.svg)", "Medians of 5 interleaved rounds", "\ntail\n",
+		"### The a", "| `way_vs_asynq` | messages per second from end to end with 64 in flight, relative to asynq | at least 6 | 7 (6–8) | met |",
+		"at most 100 | 120 (119–121) | **missed** |", "![t](img/b.svg)", "median of 5 interleaved rounds", "\ntail\n",
 	} {
-		if strings.Count(string(text), want) != 1 && want != "Medians of 5 interleaved rounds" || !strings.Contains(string(text), want) {
-			t.Errorf("%q is not there, once, in:\n%s", want, text)
+		if strings.Count(string(text), want) != 1 && want != "median of 5 interleaved rounds" || !strings.Contains(string(text), want) {
+			t.Errorf("the document must contain %q once:\n%s", want, text)
 		}
 	}
 	if strings.Contains(string(text), "old") {
-		t.Error("what was there before is there still")
+		t.Error("the old section is still in the document")
 	}
 	if svg, err := os.ReadFile(filepath.Join(dir, "img", "a.svg")); err != nil || !bytes.Contains(svg, []byte("</svg>")) {
 		t.Errorf("the plot is %.100s, %v", svg, err)
@@ -86,7 +86,7 @@ func TestBenchWritesJSON(t *testing.T) {
 		}
 		for name := range strings.FieldsSeq(want) {
 			if got.Figures[name] == 0 {
-				t.Errorf("--only %q: no %s in %v", only, name, got.Figures)
+				t.Errorf("--only %q: figure %s is missing in %v", only, name, got.Figures)
 			}
 		}
 		if len(got.Figures) != len(strings.Fields(want)) || !got.Short || (len(got.Missed) == 1) != strings.Contains(want, "inbox_bytes") {
@@ -104,12 +104,12 @@ func TestBenchReportsInvalidFlagsAndFailedRuns(t *testing.T) {
 		status int
 		says   string
 	}{
-		"a group":    {[]string{"--out", "-"}, 1, "sick: no more"},
-		"a flag":     {[]string{"--nosuch"}, 2, "nosuch"},
-		"a pattern":  {[]string{"--only", "("}, 2, "missing closing )"},
-		"a word":     {[]string{"short"}, 2, `unexpected arguments ["short"]`},
-		"the writer": {[]string{"--only", "well", "--out", t.TempDir()}, 1, "measurements.md"},
-		"help":       {[]string{"--help"}, 0, "-rounds"},
+		"failing group":       {[]string{"--out", "-"}, 1, "sick: no more"},
+		"unknown flag":        {[]string{"--nosuch"}, 2, "nosuch"},
+		"invalid pattern":     {[]string{"--only", "("}, 2, "missing closing )"},
+		"unexpected argument": {[]string{"short"}, 2, `unexpected arguments ["short"]`},
+		"missing document":    {[]string{"--only", "well", "--out", t.TempDir()}, 1, "measurements.md"},
+		"help":                {[]string{"--help"}, 0, "-rounds"},
 	} {
 		var out, progress bytes.Buffer
 		status := bench(t.Context(), []suite.Group{sick, fixed("well", "way_vs_asynq", 4)}, c.args, &out, &progress)
@@ -128,7 +128,7 @@ func TestDocumentHasASectionForEachGroup(t *testing.T) {
 	for _, g := range groups() {
 		for _, marker := range []string{"<!-- bench " + g.Name + " -->\n", "<!-- bench " + g.Name + " ends -->\n"} {
 			if strings.Count(string(text), marker) != 1 {
-				t.Errorf("docs/measurements.md lacks %q", marker)
+				t.Errorf("docs/measurements.md does not contain %q", marker)
 			}
 		}
 	}

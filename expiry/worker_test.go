@@ -249,15 +249,15 @@ func TestDecisionWithALostReplyTakesEffectOnce(t *testing.T) {
 func TestDecisionNotifiesTheRelayOfTheProcess(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, redistest.Shared(t).Client(t), expiry.Config{})
-	var told inline
-	redistest.Must(t, link.Of(f.tr).Attach(&told))
+	var relay inline
+	redistest.Must(t, link.Of(f.tr).Attach(&relay))
 	f.record("a", past)
 	f.record("b", past)
 	f.decides("a", past, expiry.Enqueued)
 	f.decides("a", past, expiry.AlreadyEnqueued)
 	f.revokes("b", true)
-	if want := []string{expiry.EventID("a", past), expiry.RevokedID("b")}; !slices.Equal(told, want) {
-		t.Errorf("told of %q, want %q", told, want)
+	if want := []string{expiry.EventID("a", past), expiry.RevokedID("b")}; !slices.Equal(relay, want) {
+		t.Errorf("the relay was notified of %q, want %q", relay, want)
 	}
 }
 

@@ -72,12 +72,12 @@ func (c *bulk) count() error {
 		if err != nil || len(batch) == 0 {
 			return err
 		}
-		c.tell()
+		c.reportProgress()
 	}
 }
 
-// tell passes the current result to Progress.
-func (c *bulk) tell() {
+// reportProgress passes the current result to Progress.
+func (c *bulk) reportProgress() {
 	if c.opts.Progress == nil {
 		return
 	}
@@ -178,7 +178,7 @@ func (c *bulk) canary(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		c.tell()
+		c.reportProgress()
 		state := c.result.Canary
 		if c.tooMany(state.ParkedAgain) || over && c.tooMany(state.ParkedAgain+state.Trying) {
 			c.result.Stopped, c.result.Class = StoppedByCanary, commonest(failed)
@@ -267,7 +267,7 @@ func (c *bulk) others(ctx context.Context) error {
 			return c.check(ctx)
 		}
 		done, err := c.send(ctx, events)
-		c.tell()
+		c.reportProgress()
 		if err != nil || c.result.Stopped != "" {
 			return err
 		}

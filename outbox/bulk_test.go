@@ -15,18 +15,18 @@ import (
 
 // field is a ground in memory, with events that are published or parked again after a while.
 type field struct {
-	events []Event
-	now    map[string]Event     // the re-armed events
-	armed  map[string]time.Time // when they were re-armed
-	fate   func(Event) (State, time.Duration)
-	told   map[string]bool // failures that were returned
-	room   int             // a negative value allows any number
-	fail   error
-	batch  []int
+	events   []Event
+	now      map[string]Event     // the re-armed events
+	armed    map[string]time.Time // when they were re-armed
+	fate     func(Event) (State, time.Duration)
+	returned map[string]bool // failures that were returned
+	room     int             // a negative value allows any number
+	fail     error
+	batch    []int
 }
 
 func newField(n int, fate func(Event) (State, time.Duration)) *field {
-	f := &field{now: map[string]Event{}, armed: map[string]time.Time{}, told: map[string]bool{}, fate: fate, room: -1}
+	f := &field{now: map[string]Event{}, armed: map[string]time.Time{}, returned: map[string]bool{}, fate: fate, room: -1}
 	for i := range n {
 		class := "odd"
 		if i%2 == 0 {
@@ -91,8 +91,8 @@ func (f *field) look(_ context.Context, slot int, ids []string) ([]Event, error)
 func (f *field) failures(_ context.Context, slot int) ([]Event, error) {
 	var list []Event
 	for id, e := range f.now {
-		if e = f.state(e); e.Slot == slot && e.State == Parked && !f.told[id] {
-			f.told[id] = true
+		if e = f.state(e); e.Slot == slot && e.State == Parked && !f.returned[id] {
+			f.returned[id] = true
 			list = append(list, e)
 		}
 	}
@@ -302,7 +302,7 @@ func (u *unsteady) failures(ctx context.Context, slot int) ([]Event, error) {
 	}
 	u.looks = append(u.looks, time.Now())
 	sleep.For(ctx, u.slow)
-	clear(u.told)
+	clear(u.returned)
 	return u.field.failures(ctx, slot)
 }
 
@@ -351,25 +351,25 @@ func TestRearmAllReportsProgressAfterEveryStep(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
-				var told []RearmResult
+				var results []RearmResult
 				var said []string
 				line := func(r RearmResult) string {
 					return fmt.Sprint([]int{r.Matched, r.Rearmed, r.Canary.Trying, r.Canary.Sent}, r.Classes, r.Skipped)
 				}
-				c.opts.Progress = func(r RearmResult) { told, said = append(told, r), append(said, line(r)) }
+				c.opts.Progress = func(r RearmResult) { results, said = append(results, r), append(said, line(r)) }
 				run := bulk{ground: newField(1200, after(100*time.Millisecond, Sent)), opts: c.opts.withDefaults()}
 				if err := run.run(t.Context()); err != nil {
 					t.Fatal(err)
 				}
 				var got []string
-				for i, r := range told {
+				for i, r := range results {
 					if line(r) != said[i] {
-						t.Errorf("what was told as %s became %s", said[i], line(r))
+						t.Errorf("a result that was passed as %s became %s", said[i], line(r))
 					}
 					got = append(got, fmt.Sprint([]int{r.Matched, r.Rearmed, r.Canary.Trying, r.Canary.Sent}))
 				}
 				if strings.Join(got, " ") != c.want {
-					t.Errorf("told %s, want %s", got, c.want)
+					t.Errorf("Progress received %s, want %s", got, c.want)
 				}
 			})
 		})

@@ -28,11 +28,11 @@ func sold(id string, more ...string) *message.Message {
 	return message.New([]byte(`{"n":1}`), attributes, nil)
 }
 
-// told is a relay that records its notifications.
-type told struct{ events chan shard.Event }
+// inlineRelay is a relay that records its notifications.
+type inlineRelay struct{ events chan shard.Event }
 
-func (told) Reserve() (time.Duration, bool) { return 0, false }
-func (i told) Committed(_ int, events []shard.Event, _ bool) {
+func (inlineRelay) Reserve() (time.Duration, bool) { return 0, false }
+func (i inlineRelay) Committed(_ int, events []shard.Event, _ bool) {
 	for _, event := range events {
 		i.events <- event
 	}
@@ -43,8 +43,8 @@ func TestEnqueueAddsAllEventsOrNoneOnceForEachID(t *testing.T) {
 	t.Parallel()
 	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
 		tr := newTransactor(t, client, onePartition, func(c *luatx.Config) { c.OutboxCapacity = 3 })
-		heard := told{make(chan shard.Event, 100)}
-		redistest.Must(t, link.Of(tr).Attach(heard))
+		notified := inlineRelay{make(chan shard.Event, 100)}
+		redistest.Must(t, link.Of(tr).Attach(notified))
 		store, ctx := outbox.NewStore(tr).With(outbox.Config{
 			OrderingKey: outbox.ByPartitionKey,
 			Destination: func(*message.Message) (string, error) { return "there", nil },
@@ -59,11 +59,11 @@ func TestEnqueueAddsAllEventsOrNoneOnceForEachID(t *testing.T) {
 		enqueue(0, "")
 		enqueue(2, "", sold("1"), sold("2", "partitionkey", "k"))
 		enqueue(0, "", sold("1"), sold("2", "partitionkey", "k"), sold("1"))
-		if len(heard.events) != 2 {
-			t.Errorf("told of %d events", len(heard.events))
+		if len(notified.events) != 2 {
+			t.Errorf("the relay was notified of %d events", len(notified.events))
 		}
-		if first, second := <-heard.events, <-heard.events; first.ID != "1" || first.Key != "" || second.ID != "2" || second.Key != "k" {
-			t.Errorf("told of %+v, %+v", first, second)
+		if first, second := <-notified.events, <-notified.events; first.ID != "1" || first.Key != "" || second.ID != "2" || second.Key != "k" {
+			t.Errorf("the relay was notified of %+v, %+v", first, second)
 		}
 		before := state(t, client, tr)
 		enqueue(0, "event 1: the event exists with another body", sold("3"), sold("1", "subject", "other"))
@@ -106,8 +106,8 @@ func TestScheduledEventCanBeCancelledAndMovedUntilItIsClaimed(t *testing.T) {
 	t.Parallel()
 	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
 		tr, ctx := newTransactor(t, client, onePartition), redistest.Soon(t)
-		heard := told{make(chan shard.Event, 100)}
-		redistest.Must(t, link.Of(tr).Attach(heard))
+		notified := inlineRelay{make(chan shard.Event, 100)}
+		redistest.Must(t, link.Of(tr).Attach(notified))
 		hour := time.Now().Add(time.Hour).Truncate(time.Millisecond)
 		store := outbox.NewStore(tr)
 		scheduled := store.With(outbox.Config{At: func(msg *message.Message) (time.Time, error) {
@@ -137,7 +137,7 @@ func TestScheduledEventCanBeCancelledAndMovedUntilItIsClaimed(t *testing.T) {
 				t.Errorf("move %s: %t, %v", id, done, err)
 			}
 		}
-		for _, id := range []string{"plain", "head", "waits", "never heard of"} {
+		for _, id := range []string{"plain", "head", "waits", "never notified of"} {
 			cancels(id, false)
 			moves(id, hour, false)
 		}
@@ -149,13 +149,13 @@ func TestScheduledEventCanBeCancelledAndMovedUntilItIsClaimed(t *testing.T) {
 		if ids := idsOf(taken); !slices.Equal(ids, []string{"head", "plain"}) {
 			t.Errorf("due: %v", ids)
 		}
-		for len(heard.events) > 0 {
-			<-heard.events
+		for len(notified.events) > 0 {
+			<-notified.events
 		}
 		moves("2", hour.Add(time.Hour), true)
 		moves("3", time.UnixMilli(1), true)
-		if first, second := <-heard.events, <-heard.events; !first.At.Equal(hour.Add(time.Hour)) || second.ID != "3" {
-			t.Errorf("told of %+v, %+v", first, second)
+		if first, second := <-notified.events, <-notified.events; !first.At.Equal(hour.Add(time.Hour)) || second.ID != "3" {
+			t.Errorf("the relay was notified of %+v, %+v", first, second)
 		}
 		pending := client.ZScore(ctx, link.Of(tr).Scripts.Shard(slot).Key("pending"), "2").Val()
 		if int64(pending) != hour.Add(time.Hour).UnixMilli() {

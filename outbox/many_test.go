@@ -95,13 +95,13 @@ func TestRearmAllOfManyStopsAtTheClassThatParksAgain(t *testing.T) {
 			return err == nil && c.Sent == int64(n) && m.sold.Load() == int64(n)
 		})
 		wantCounts(t, store, outbox.Counts{Sent: int64(n)})
-		told := map[string]int{}
+		audited := map[string]int{}
 		for r, err := range store.Audit(redistest.Soon(t), time.Time{}) {
 			redistest.Must(t, err)
-			told[r.Operation] += r.Done
+			audited[r.Operation] += r.Done
 		}
-		if told[first.Operation] != first.Rearmed || told[second.Operation] != 20 || told[third.Operation] != third.Rearmed || len(told) != 3 {
-			t.Errorf("the audit tells of %v", told)
+		if audited[first.Operation] != first.Rearmed || audited[second.Operation] != 20 || audited[third.Operation] != third.Rearmed || len(audited) != 3 {
+			t.Errorf("the audit has %v", audited)
 		}
 	})
 }

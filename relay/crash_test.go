@@ -355,7 +355,7 @@ func waitFor(t *testing.T, patience time.Duration, what string, condition func()
 	defer ticker.Stop()
 	for deadline := time.Now().Add(patience); !condition(); <-ticker.C {
 		if time.Now().After(deadline) {
-			t.Fatalf("waited in vain: %s", what)
+			t.Fatalf("timed out waiting for: %s", what)
 		}
 	}
 }

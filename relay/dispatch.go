@@ -179,7 +179,7 @@ func (r *Relay) call(ctx context.Context, deadline time.Time, g *group) []error 
 	}
 	bounded, cancel := context.WithDeadline(ctx, deadline)
 	defer cancel()
-	w := watch{outages: &r.outage, log: r.cfg.Logger, tell: r.cfg.Observer.Stuck, scope: g.scope, began: began}
+	w := watch{outages: &r.outage, log: r.cfg.Logger, notify: r.cfg.Observer.Stuck, scope: g.scope, began: began}
 	w.late = func(events []*message.RawMessage, errs []error) { r.settleLate(ctx, g, events, errs) }
 	bounded = r.withProducers(bounded, g)
 	errs := ask(w.supervision(ctx, r.grace).attach(bounded), r.publisher, g.messages)

@@ -87,7 +87,7 @@ func Drive(ctx context.Context, source Source, publisher Publisher, cfg DriveCon
 	defer stop()
 	defer context.AfterFunc(ctx, func() { time.AfterFunc(cfg.DrainTimeout-reserveOf(cfg.DrainTimeout), stop) })()
 
-	d := driver{events: events, publisher: publisher, cfg: cfg, outage: outages{log: cfg.Logger, tell: cfg.Observer.Outage, cap: cfg.PauseCap, most: perScope * cfg.Concurrency}}
+	d := driver{events: events, publisher: publisher, cfg: cfg, outage: outages{log: cfg.Logger, notify: cfg.Observer.Outage, cap: cfg.PauseCap, most: perScope * cfg.Concurrency}}
 	var workers sync.WaitGroup
 	for range cfg.Concurrency {
 		workers.Go(func() { d.run(work) })
@@ -161,7 +161,7 @@ func (d *driver) call(ctx context.Context, scope string, group []*message.RawMes
 	}
 	bounded, cancel := context.WithTimeout(ctx, d.cfg.Timeout)
 	defer cancel()
-	w := watch{outages: &d.outage, log: d.cfg.Logger, tell: d.cfg.Observer.Stuck, scope: scope, began: time.Now()}
+	w := watch{outages: &d.outage, log: d.cfg.Logger, notify: d.cfg.Observer.Stuck, scope: scope, began: time.Now()}
 	s := w.supervision(ctx, graceOf(d.cfg.Timeout, reserveOf(d.cfg.DrainTimeout)))
 	errs := ask(s.attach(bounded), d.publisher, group)
 	d.cfg.Observer.published(ctx, d.cfg.Logger, scope, w.began, errs)

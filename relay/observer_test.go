@@ -17,8 +17,8 @@ import (
 	"github.com/luatx/luatx/relay"
 )
 
-// told sums the notifications of an Observer.
-type told struct {
+// observed sums the notifications of an Observer.
+type observed struct {
 	mu                     sync.Mutex
 	published, refused     int
 	sent, failed, returned int
@@ -26,7 +26,7 @@ type told struct {
 	outages                []bool
 }
 
-func (o *told) observer() relay.Observer {
+func (o *observed) observer() relay.Observer {
 	return relay.Observer{
 		Published: func(_ context.Context, p relay.Published) {
 			o.mu.Lock()
@@ -53,7 +53,7 @@ func (o *told) observer() relay.Observer {
 }
 
 // look calls f with the sums.
-func (o *told) look(f func(*told) bool) bool {
+func (o *observed) look(f func(*observed) bool) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return f(o)
@@ -62,7 +62,7 @@ func (o *told) look(f func(*told) bool) bool {
 func TestObserver(t *testing.T) {
 	t.Parallel()
 	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
-		tr, out, seen := newTransactor(t, client), newSink(), &told{}
+		tr, out, seen := newTransactor(t, client), newSink(), &observed{}
 		out.answer = func(id string, times int) error {
 			switch {
 			case id == "bad":
@@ -82,15 +82,15 @@ func TestObserver(t *testing.T) {
 		emit(t, tr, "a", "good", "bad", "never")
 		emit(t, tr, "a", "down")
 		redistest.Eventually(t, "the observer to hear of all four", func() bool {
-			return seen.look(func(o *told) bool { return o.sent == 2 && len(o.classes) == 2 && len(o.outages) == 2 })
+			return seen.look(func(o *observed) bool { return o.sent == 2 && len(o.classes) == 2 && len(o.outages) == 2 })
 		})
-		seen.look(func(o *told) bool {
+		seen.look(func(o *observed) bool {
 			slices.Sort(o.classes)
 			if want := []string{"bad http_422 unreadable", "never exhausted no"}; !slices.Equal(o.classes, want) {
-				t.Errorf("told of parked %q, want %q", o.classes, want)
+				t.Errorf("observed parked %q, want %q", o.classes, want)
 			}
 			if o.failed != 1 || o.returned == 0 || o.published != o.sent+o.refused || o.outages[0] || !o.outages[1] {
-				t.Errorf("told of %+v", o)
+				t.Errorf("observed %+v", o)
 			}
 			return true
 		})
@@ -103,7 +103,7 @@ func TestObserver(t *testing.T) {
 // TestObserverOfACrash checks that an observer is notified of events that no relay settled.
 func TestObserverOfACrash(t *testing.T) {
 	t.Parallel()
-	tr, seen := newTransactor(t, redistest.Shared(t).Client(t)), &told{}
+	tr, seen := newTransactor(t, redistest.Shared(t).Client(t)), &observed{}
 	emit(t, tr, "a", "poison")
 	for _, slot := range tr.Keyspace().Slots() { // as a relay that crashes at once
 		_, err := link.Of(tr).Scripts.Claim(t.Context(), link.Of(tr).Scripts.Shard(slot), shard.Claiming{Limit: 1, Lease: time.Millisecond, Attempts: 1})
@@ -111,6 +111,6 @@ func TestObserverOfACrash(t *testing.T) {
 	}
 	start(t, tr, newSink(), relay.Config{Observer: seen.observer(), Attempts: 1, NoInline: true, SweepInterval: 10 * time.Millisecond})
 	redistest.Eventually(t, "the observer to hear of the event", func() bool {
-		return seen.look(func(o *told) bool { return len(o.classes) == 1 && o.classes[0] == " crashed " })
+		return seen.look(func(o *observed) bool { return len(o.classes) == 1 && o.classes[0] == " crashed " })
 	})
 }

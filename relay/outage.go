@@ -26,10 +26,10 @@ const (
 // outages holds the scopes of a Publisher that are unavailable or have batches in flight. It logs the beginning and the end
 // of each outage once.
 type outages struct {
-	log  *slog.Logger
-	tell func(context.Context, Outage)
-	cap  time.Duration
-	most int // maximum number of batches in flight for one scope
+	log    *slog.Logger
+	notify func(context.Context, Outage)
+	cap    time.Duration
+	most   int // maximum number of batches in flight for one scope
 
 	mu    sync.Mutex
 	down  map[string]*outage
@@ -91,7 +91,7 @@ func (o *outages) note(ctx context.Context, scope string, in entry, errs []error
 	} else {
 		log.Error("relay: publisher unavailable", "error", down)
 	}
-	observe.Tell(ctx, o.log, o.tell, Outage{Destination: scope, At: at, Over: down == nil, Err: down})
+	observe.Tell(ctx, o.log, o.notify, Outage{Destination: scope, At: at, Over: down == nil, Err: down})
 	return pause
 }
 

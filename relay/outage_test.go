@@ -92,7 +92,7 @@ func TestOutageIsTold(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		o := newOutages(new(bytes.Buffer))
 		var told []Outage
-		o.tell = func(_ context.Context, of Outage) { told = append(told, of) }
+		o.notify = func(_ context.Context, of Outage) { told = append(told, of) }
 		began := time.Now()
 		pause := o.note(t.Context(), "a", o.enter("a", 1), []error{Unavailable(errRefusedConnection)})
 		time.Sleep(pause)

@@ -194,7 +194,7 @@ func New(t *luatx.Transactor, publisher Publisher, cfg Config) (*Relay, error) {
 		shards:    shards,
 		inline:    make(chan handover, cfg.InlineSlots),
 		schedule:  newSchedule(),
-		outage:    outages{log: cfg.Logger, tell: cfg.Observer.Outage, cap: cfg.PauseCap, most: perScope * cfg.Concurrency},
+		outage:    outages{log: cfg.Logger, notify: cfg.Observer.Outage, cap: cfg.PauseCap, most: perScope * cfg.Concurrency},
 		grace:     graceOf(cfg.forPublishing(), reserveOf(cfg.DrainTimeout)),
 		barrier:   barrier{Durability: cfg.Barrier.script(), log: cfg.Logger, cap: cfg.PauseCap},
 	}, nil

@@ -24,7 +24,7 @@ var errStuck = errors.New("relay: publish: too many calls of the publisher have 
 type watch struct {
 	outages *outages
 	log     *slog.Logger
-	tell    func(context.Context, Stuck)
+	notify  func(context.Context, Stuck)
 	scope   string
 	began   time.Time
 	// late is called with the events and errors of a call that returns after it was abandoned. It may be nil.
@@ -53,7 +53,7 @@ func (w watch) supervision(ctx context.Context, grace time.Duration) supervision
 }
 
 func (w watch) report(ctx context.Context, events int, returned bool) {
-	observe.Tell(ctx, w.log, w.tell, Stuck{Destination: w.scope, Events: events, Began: w.began, Duration: time.Since(w.began), Returned: returned})
+	observe.Tell(ctx, w.log, w.notify, Stuck{Destination: w.scope, Events: events, Began: w.began, Duration: time.Since(w.began), Returned: returned})
 }
 
 // abandon counts an abandoned call. While there are too many, the destination counts as unavailable.
@@ -66,7 +66,7 @@ func (o *outages) abandon(ctx context.Context, scope string) {
 	o.mu.Unlock()
 	if full {
 		o.log.Error("relay: too many abandoned publisher calls", "destination", scope)
-		observe.Tell(ctx, o.log, o.tell, Outage{Destination: scope, At: at, Err: errStuck})
+		observe.Tell(ctx, o.log, o.notify, Outage{Destination: scope, At: at, Err: errStuck})
 	}
 }
 
@@ -80,7 +80,7 @@ func (o *outages) returned(ctx context.Context, scope string) {
 	o.mu.Unlock()
 	if over {
 		o.log.Info("relay: publisher called again", "destination", scope)
-		observe.Tell(ctx, o.log, o.tell, Outage{Destination: scope, At: at, Over: true})
+		observe.Tell(ctx, o.log, o.notify, Outage{Destination: scope, At: at, Over: true})
 	}
 }
 

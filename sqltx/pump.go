@@ -162,7 +162,7 @@ func (s *pump) advance(e settlement) {
 	if l == nil || l.head != e.held {
 		return
 	}
-	goOn := e.what == sent || e.what == told || e.what == parked && s.cfg.SkipParked
+	goOn := e.what == sent || e.what == acknowledged || e.what == parked && s.cfg.SkipParked
 	if goOn && len(l.later) > 0 {
 		l.head, l.later = l.later[0], l.later[1:]
 		s.ready = append(s.ready, l.head)
@@ -224,7 +224,7 @@ func (s *pump) acking(h *held) *message.Acking {
 		Release: func() { say(back, nil) },
 		Settled: func() {
 			if !said { // the caller of Acknowledged has written it
-				say(told, nil)
+				say(acknowledged, nil)
 			}
 		},
 		Forward: true,

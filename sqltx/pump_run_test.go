@@ -164,7 +164,7 @@ func TestPublisherRenewsTheLeasesOfHeldEvents(t *testing.T) {
 						t.Errorf("given back %v, want 3 and 4", got)
 					}
 					if n := logs.Count("lease renewal failed"); n < 2 {
-						t.Errorf("%d lines tell of it", n)
+						t.Errorf("%d log lines report it", n)
 					}
 				}
 				for range 2 { // the channel has these; the others are behind it
@@ -172,7 +172,7 @@ func TestPublisherRenewsTheLeasesOfHeldEvents(t *testing.T) {
 				}
 			})
 			if n := len(db.of(publishing)); n == 0 {
-				t.Error("what was acknowledged is not published")
+				t.Error("an acknowledged event was not published")
 			}
 		})
 	}
@@ -308,7 +308,7 @@ func TestFailedSettlementAfterTheStopIsLogged(t *testing.T) {
 		one.Ack()
 		two.Ack()
 		if n := logs.Count("event not settled"); n != 2 || logs.Count("event=7") != 1 {
-			t.Errorf("%d lines tell of it:\n%s", n, logs)
+			t.Errorf("%d log lines report it:\n%s", n, logs)
 		}
 	})
 }
@@ -336,7 +336,7 @@ func TestFailedEventIsRetriedWithBackoffOrParked(t *testing.T) {
 				(<-events).Nack(c.err)
 				synctest.Wait()
 				if n := logs.Count("event parked"); n != c.log {
-					t.Errorf("%d lines tell that it is parked, want %d", n, c.log)
+					t.Errorf("%d log lines report that it is parked, want %d", n, c.log)
 				}
 			})
 			found := db.of(failing)

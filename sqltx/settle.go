@@ -15,8 +15,8 @@ const (
 	sent   outcome = iota
 	failed         // tried again after a backoff
 	parked
-	back // given back, as if it had not been claimed
-	told // the caller of Acknowledged has written it
+	back         // given back, as if it had not been claimed
+	acknowledged // the caller of Acknowledged has written it
 )
 
 // settlement is the outcome to write for a row.
@@ -162,7 +162,7 @@ func (s *pump) saveSome(ctx context.Context, batch []settlement) error {
 				e.delay.Milliseconds(), e.tried, e.what == parked, clip(e.err), e.lease, e.id); err != nil {
 				return err
 			}
-		case told:
+		case acknowledged:
 		}
 	}
 	if len(published) > 0 {

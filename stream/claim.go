@@ -71,7 +71,7 @@ func (r *reader) takeIn(ctx context.Context, own []redis.XPendingExt) (left int,
 		if e, fresh := r.ledger.hold(p.ID); fresh {
 			left--
 			since(e, p)
-			r.bury(e, fmt.Sprintf("delivered %d times and never settled: its consumer died, hung or lost it", p.RetryCount))
+			r.deadLetter(e, fmt.Sprintf("delivered %d times and never settled: its consumer died, hung or lost it", p.RetryCount))
 		}
 	}
 	found, err := r.member.Fetch(ctx, ids...)

@@ -9,7 +9,7 @@ import (
 
 func TestEntriesOfADeadConsumerAreClaimedInOrder(t *testing.T) {
 	t.Parallel()
-	f, seen := shared(t), &told{}
+	f, seen := shared(t), &observed{}
 	f.add(t, "a", "b", "c")
 	f.takeAs(t, "dead", 3)
 	cfg := f.config()
@@ -27,7 +27,7 @@ func TestEntriesOfADeadConsumerAreClaimedInOrder(t *testing.T) {
 	seen.mu.Lock()
 	defer seen.mu.Unlock()
 	if d := seen.delivered[0]; d.ClaimedFrom != "dead" || d.Deliveries != 2 {
-		t.Errorf("told of %+v, want it claimed from dead", d)
+		t.Errorf("observed %+v, want it claimed from dead", d)
 	}
 }
 

@@ -215,7 +215,7 @@ func TestEntryIsBuriedOnceDespiteFaults(t *testing.T) {
 				t.Errorf("%d dead letters, want 1", n)
 			}
 			if d := sub.Stats().Delivered; d != 1 {
-				t.Errorf("%d deliveries, want 1: what could not be buried is not delivered again", d)
+				t.Errorf("%d deliveries, want 1: an entry whose dead letter failed must not be delivered again", d)
 			}
 		})
 	}

@@ -163,7 +163,7 @@ func TestUsedUpEntriesAreBuried(t *testing.T) {
 		}
 		want := "[deadletter 3 s {s}:dead {s}:taken g me 1-0 delivered 3 times and never settled: its consumer died, hung or lost it other 7000 7000]"
 		if got := s.args(t, 0, "deadletter"); fmt.Sprint(got) != want {
-			t.Errorf("buried by %v", got)
+			t.Errorf("moved to the dead letters by %v", got)
 		}
 		if stats := s.Stats(); stats.DeadLettered != 1 || stats.Delivered != 1 || s.logs.Count(`entry dead-lettered" stream=s group=g entry=1-0 deliveries=3 dead_letter={s}:dead`) != 1 {
 			t.Errorf("%+v, logged:\n%s", stats, s.logs)
@@ -261,12 +261,12 @@ func TestNackedOftenEnough(t *testing.T) {
 		msg := s.next(t) // its second delivery, according to the server
 		time.Sleep(3 * time.Second)
 		if n := len(s.Heard("deadletter")); n > 0 {
-			t.Errorf("buried after one delivery")
+			t.Errorf("moved to the dead letters after one delivery")
 		}
 		msg.Nack(errors.New("the last one"))
 		synctest.Wait()
 		if got := s.args(t, 7, "deadletter"); got[0] != "1-0" || got[1] != "the last one" || got[2] != "me" || got[4] != "3000" {
-			t.Errorf("buried by %v", got)
+			t.Errorf("moved to the dead letters by %v", got)
 		}
 	})
 }
@@ -321,7 +321,7 @@ func TestEntriesThatNobodyCanRead(t *testing.T) {
 	inBubble(t, &scripted.Group{Fresh: []any{scripted.Entry("1-0"), scripted.Entry("2-0")}}, stream.SubscriberConfig{Consumer: "me", Unmarshal: refuse, DeadLetter: "{s}:dead"}, func(t *testing.T, s subscribed) {
 		s.next(t)
 		if got := s.args(t, 7, "deadletter"); got[0] != "1-0" || got[1] != "ERR no" || s.Stats().Malformed != 1 {
-			t.Errorf("buried by %v", got)
+			t.Errorf("moved to the dead letters by %v", got)
 		}
 	})
 }

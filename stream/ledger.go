@@ -21,8 +21,8 @@ type entry struct {
 	waiting    bool
 	shunned    bool
 
-	grave  string // reason, if the entry becomes a dead letter instead of being delivered
-	graves int    // attempts to move it to the dead-letter stream
+	deadReason string // reason, if the entry becomes a dead letter instead of being delivered
+	deadTries  int    // attempts to move it to the dead-letter stream
 
 	decoded   int64 // bytes of decoded data, while in flight
 	deferred  int   // number of times in a row that the entry waited for SubscriberConfig.MaxDecodedBytes

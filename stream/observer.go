@@ -76,8 +76,8 @@ func (s *subscription) given(e *entry, claimedFrom string) {
 	observe.Tell(s.detached, s.cfg.Logger, s.cfg.Observer.Delivered, Delivered{s.source(e), e.deliveries, claimedFrom})
 }
 
-// tellSettled notifies the observer of a settled message before another consumer may get its entry.
-func (s *subscription) tellSettled(e *entry, nacked error, released bool) {
+// notifySettled notifies the observer of a settled message before another consumer may get its entry.
+func (s *subscription) notifySettled(e *entry, nacked error, released bool) {
 	if s.cfg.Observer.Settled == nil {
 		return
 	}
@@ -85,6 +85,6 @@ func (s *subscription) tellSettled(e *entry, nacked error, released bool) {
 		Settled{s.source(e), e.deliveries, time.Since(e.read), nacked, released})
 }
 
-func (s *subscription) tellDeadLettered(e *entry, reason string) {
+func (s *subscription) notifyDeadLettered(e *entry, reason string) {
 	observe.Tell(s.detached, s.cfg.Logger, s.cfg.Observer.DeadLettered, DeadLettered{s.source(e), e.deliveries, reason})
 }

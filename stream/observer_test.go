@@ -17,15 +17,15 @@ import (
 	"github.com/luatx/luatx/stream"
 )
 
-// told records the notifications of an Observer.
-type told struct {
+// observed records the notifications of an Observer.
+type observed struct {
 	mu        sync.Mutex
 	delivered []stream.Delivered
 	settled   []stream.Settled
 	dead      []stream.DeadLettered
 }
 
-func (o *told) observer() stream.Observer {
+func (o *observed) observer() stream.Observer {
 	return stream.Observer{
 		Delivered: func(_ context.Context, d stream.Delivered) {
 			o.mu.Lock()
@@ -48,7 +48,7 @@ func (o *told) observer() stream.Observer {
 func TestObserver(t *testing.T) {
 	t.Parallel()
 	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
-		f, seen := newFixture(t, client), &told{}
+		f, seen := newFixture(t, client), &observed{}
 		ids := f.add(t, "bad", "good", "another's")
 		cfg := f.config()
 		cfg.MaxDeliveries, cfg.Consumer = 2, "me"
@@ -112,7 +112,7 @@ func TestObserverHearsOfMessagesOfPartitionsSingleAndInBatches(t *testing.T) {
 	out, err := stream.NewPartitionedPublisher(client, space, stream.PublisherConfig{Stream: "orders"})
 	redistest.Must(t, err)
 	for _, consume := range []bool{false, true} {
-		seen, group := &told{}, map[bool]string{false: "ones", true: "batches"}[consume]
+		seen, group := &observed{}, map[bool]string{false: "ones", true: "batches"}[consume]
 		sub, err := stream.NewPartitionedSubscriber(client, space, stream.PartitionedConfig{SubscriberConfig: stream.SubscriberConfig{
 			Stream: "orders", Group: group, BlockTimeout: 20 * time.Millisecond, Observer: seen.observer(), StartID: "$",
 		}})
@@ -145,7 +145,7 @@ func TestObserverHearsOfMessagesOfPartitionsSingleAndInBatches(t *testing.T) {
 		cancel()
 		running.Wait()
 		if len(seen.delivered) != 6 || seen.settled[0].Err != nil || seen.settled[0].Source.Group != group || seen.delivered[0].Deliveries != 1 {
-			t.Errorf("consume %t: told of %+v and %+v", consume, seen.delivered, seen.settled)
+			t.Errorf("consume %t: observed %+v and %+v", consume, seen.delivered, seen.settled)
 		}
 	}
 }

@@ -157,7 +157,7 @@ func TestWhatADeadLetterSaysOfTheTimeBefore(t *testing.T) {
 		msg.Nack(errRefused)
 		synctest.Wait()
 		if got := s.args(t, 7, "deadletter"); got[3] != "11000" || got[4] != "3000" {
-			t.Errorf("buried by %v, want first and last 11 and 3 seconds ago", got)
+			t.Errorf("moved to the dead letters by %v, want first and last 11 and 3 seconds ago", got)
 		}
 	})
 }

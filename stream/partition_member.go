@@ -114,7 +114,7 @@ func (m *member) run(ctx context.Context) {
 
 // beat renews the member in the list and computes its share. If that fails, the share does not change.
 func (m *member) beat(ctx context.Context) error {
-	names, err := m.tell(ctx, "beat")
+	names, err := m.updateList(ctx, "beat")
 	if err != nil {
 		return err
 	}
@@ -138,13 +138,14 @@ func share(rank, members, n int) int {
 func (m *member) leave() {
 	ctx, cancel := context.WithTimeout(m.detached, finishTimeout)
 	defer cancel()
-	if _, err := m.tell(ctx, "leave"); err != nil {
+	if _, err := m.updateList(ctx, "leave"); err != nil {
 		m.outage.log.Warn("stream: member not removed", "member", m.name, "error", err)
 	}
 }
 
-func (m *member) tell(ctx context.Context, what string) ([]string, error) {
-	return membersScript.Run(ctx, m.client, []string{m.void[0], m.members}, what, m.name, m.cfg.Lease.Milliseconds()).StringSlice()
+// updateList renews the member in the list of members, or removes it. It returns the names of all members.
+func (m *member) updateList(ctx context.Context, action string) ([]string, error) {
+	return membersScript.Run(ctx, m.client, []string{m.void[0], m.members}, action, m.name, m.cfg.Lease.Milliseconds()).StringSlice()
 }
 
 // acquire takes free partitions up to the share, and beyond it those that no other member takes. A master that does not

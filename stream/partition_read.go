@@ -156,7 +156,7 @@ func (p *partition) refuse(ctx context.Context, it *item) {
 func (p *partition) fails(ctx context.Context, it *item) (waits bool) {
 	permanent := message.IsPermanent(it.err)
 	if p.cfg.DeadLetter != "" && (permanent || p.usedUp(it.deliveries)) {
-		return !p.dig(ctx, it, it.err.Error())
+		return !p.deadLetterItem(ctx, it, it.err.Error())
 	}
 	it.again = true
 	it.nacks++
@@ -176,12 +176,12 @@ func (p *partition) fails(ctx context.Context, it *item) (waits bool) {
 	return true
 }
 
-// dig moves an item to the dead-letter stream. It retries until that succeeds or ctx has ended.
-func (p *partition) dig(ctx context.Context, it *item, reason string) bool {
+// deadLetterItem moves an item to the dead-letter stream. It retries until that succeeds or ctx has ended.
+func (p *partition) deadLetterItem(ctx context.Context, it *item, reason string) bool {
 	for failures := 1; ; failures++ {
-		outcome, err := p.moveToDead(&it.entry, group.Reason(reason))
+		outcome, err := p.writeDeadLetter(&it.entry, group.Reason(reason))
 		if err == nil {
-			p.buried(&it.entry, outcome, reason)
+			p.noteDeadLetter(&it.entry, outcome, reason)
 			return true
 		}
 		p.outage.begins("dead-letter", err)
@@ -239,7 +239,7 @@ func (p *partition) answer(ctx context.Context, kind string, reply []any) error 
 		}
 	case "used":
 		deliveries, _ := reply[1].(int64)
-		p.dig(ctx, p.item(id, deliveries, nil), fmt.Sprintf("delivered %d times and never settled: its consumers died or hung", deliveries))
+		p.deadLetterItem(ctx, p.item(id, deliveries, nil), fmt.Sprintf("delivered %d times and never settled: its consumers died or hung", deliveries))
 	case "trimmed":
 		p.noteTrimmed(id)
 	default:
@@ -304,7 +304,7 @@ func (p *partition) own(it *item) {
 		Nack:    func(err error) { it.err = err },
 		Release: func() { it.released = true },
 		Settled: func() {
-			p.tellSettled(&it.entry, it.err, it.released)
+			p.notifySettled(&it.entry, it.err, it.released)
 			close(it.settled)
 		},
 		Source:   p.source(&it.entry),

@@ -38,10 +38,10 @@ func waitDue(ctx context.Context, wait time.Duration, changed <-chan struct{}) {
 
 func (s *subscription) redeliverDue(ctx context.Context, due []*entry, failures int) (ok bool) {
 	due = slices.DeleteFunc(due, func(e *entry) bool {
-		if e.grave != "" {
-			s.bury(e, e.grave)
+		if e.deadReason != "" {
+			s.deadLetter(e, e.deadReason)
 		}
-		return e.grave != ""
+		return e.deadReason != ""
 	})
 	if len(due) == 0 {
 		return true

@@ -124,7 +124,7 @@ func (s *subscription) open(e *entry, f group.Fetched) *message.RawMessage {
 func (s *subscription) malformed(e *entry, err error) {
 	s.counts.malformed.Add(1)
 	if s.cfg.DeadLetter != "" {
-		s.bury(e, err.Error())
+		s.deadLetter(e, err.Error())
 		return
 	}
 	s.outage.log.Error("stream: entry not decoded", "entry", e.id, "error", err)
@@ -180,7 +180,7 @@ func (s *subscription) acking(e *entry) *message.Acking {
 		Ack:  func() { s.ack(e.id) },
 		Nack: func(err error) { by.nack = err },
 		Settled: func() {
-			s.tellSettled(e, by.nack, by.released)
+			s.notifySettled(e, by.nack, by.released)
 			s.decoded.Add(-e.decoded)
 			s.settled(e, by.nack)
 		},
@@ -200,7 +200,7 @@ func (s *subscription) settled(e *entry, nacked error) {
 	case nacked == nil:
 		last = s.ledger.forget(e)
 	case s.cfg.DeadLetter != "" && (message.IsPermanent(nacked) || s.usedUp(e.deliveries-e.uncounted)):
-		last = s.bury(e, nacked.Error())
+		last = s.deadLetter(e, nacked.Error())
 	case message.IsPermanent(nacked):
 		s.outage.log.Error("stream: message refused", "entry", e.id, "error", nacked)
 		last = s.ledger.shun(e, s.cfg.MaxIdleTime)

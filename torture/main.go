@@ -106,21 +106,21 @@ func parse(args []string, errs io.Writer) (options, error) {
 	o := options{}
 	flags := flag.NewFlagSet("torture", flag.ContinueOnError)
 	flags.SetOutput(errs)
-	flags.DurationVar(&o.For, "for", time.Minute, "how long things are broken")
-	flags.Uint64Var(&o.Seed, "seed", 0, "of the schedule; 0: a new one")
-	flags.StringVar(&o.Topology, "topology", singleTopology, "single: one server with AOF always; cluster: three masters, three replicas")
-	flags.IntVar(&o.Wait, "wait", 0, "`replicas` that commits and publishes wait for")
-	flags.Float64Var(&o.Rate, "rate", 1500, "calls and inputs a second at most")
-	flags.Float64Var(&o.Floor, "floor", 50, "commits a second below which a run shows nothing")
-	flags.IntVar(&o.Workers, "workers", 3, "processes that call and handle")
-	flags.IntVar(&o.Relays, "relays", 2, "processes that publish and repair")
-	nemeses := flags.String("nemeses", "", "only these `kinds`, by the beginnings of their names, with commas: "+strings.Join(nemesis.Kinds(), " "))
-	flags.BoolVar(&o.NoClock, "no-clock", false, "leave out the wrong clock, for which the program is built once more")
-	flags.BoolVar(&o.NoDisk, "no-disk", false, "leave out the full disk; the server's files are then on the real one")
-	flags.BoolVar(&o.FailFast, "fail-fast", false, "end as soon as an invariant is seen to be broken")
-	flags.BoolVar(&o.Keep, "keep", false, "keep histories and logs where all went well, too")
-	flags.StringVar(&o.Dir, "dir", "", "`directory` for them; the default is that for temporary files")
-	flags.StringVar(&o.Out, "out", "", "`directory` for report.json and report.html, made where it is missing")
+	flags.DurationVar(&o.For, "for", time.Minute, "`duration` for which faults are inflicted")
+	flags.Uint64Var(&o.Seed, "seed", 0, "seed of the fault schedule; 0 chooses one")
+	flags.StringVar(&o.Topology, "topology", singleTopology, "`kind` of servers: single is one server with appendfsync always, cluster is three masters with a replica each")
+	flags.IntVar(&o.Wait, "wait", 0, "number of `replicas` that commits and publishes wait for")
+	flags.Float64Var(&o.Rate, "rate", 1500, "maximum number of calls and inputs per second")
+	flags.Float64Var(&o.Floor, "floor", 50, "minimum number of commits per second; a slower run is void")
+	flags.IntVar(&o.Workers, "workers", 3, "number of processes that make calls and handle inputs")
+	flags.IntVar(&o.Relays, "relays", 2, "number of processes that publish events and repair indexes")
+	nemeses := flags.String("nemeses", "", "comma-separated `prefixes` of the kinds of faults to inflict; the default is all of "+strings.Join(nemesis.Kinds(), " "))
+	flags.BoolVar(&o.NoClock, "no-clock", false, "skip the clock fault, which needs a second build of the program")
+	flags.BoolVar(&o.NoDisk, "no-disk", false, "skip the full-disk fault, and keep the server's files on the real disk")
+	flags.BoolVar(&o.FailFast, "fail-fast", false, "stop at the first violation of an invariant")
+	flags.BoolVar(&o.Keep, "keep", false, "keep histories and logs even if all invariants hold")
+	flags.StringVar(&o.Dir, "dir", "", "`directory` for histories and logs; the default is the directory for temporary files")
+	flags.StringVar(&o.Out, "out", "", "`directory` for report.json and report.html; it is created if necessary")
 	flags.BoolVar(&o.Row, "row", false, "print the report as a row of the table in docs/reliability.md")
 	flags.BoolVar(&o.JSON, "json", false, "print the report as JSON")
 	if err := flags.Parse(args); err != nil {
@@ -147,13 +147,13 @@ func (o options) validate() error {
 	case o.Workers < 1 || o.Relays < 0:
 		return fmt.Errorf("--workers %d, --relays %d: use at least one worker", o.Workers, o.Relays)
 	case o.Rate <= 0:
-		return fmt.Errorf("--rate %v: use more than 0", o.Rate)
+		return fmt.Errorf("--rate %v: use a rate above 0", o.Rate)
 	case o.Wait < 0 || o.Wait > 0 && o.Topology == singleTopology:
 		return fmt.Errorf("--wait %d: use 0, or 1 with a cluster", o.Wait)
 	}
 	for _, begin := range o.Nemeses {
 		if !known(begin) {
-			return fmt.Errorf("--nemeses %s: use some of %s", begin, strings.Join(nemesis.Kinds(), ", "))
+			return fmt.Errorf("--nemeses %s: use prefixes of %s", begin, strings.Join(nemesis.Kinds(), ", "))
 		}
 	}
 	return nil

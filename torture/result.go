@@ -49,7 +49,7 @@ func (r *run) report() *report.Report {
 	slices.SortFunc(out.Events, func(a, b report.Event) int { return int(a.FromMS - b.FromMS) })
 	out.Recovery = report.Spreads(out.Events)
 	if out.PerSecond < r.Floor {
-		out.Void = fmt.Sprintf("%.0f commits a second are fewer than %.0f", out.PerSecond, r.Floor)
+		out.Void = fmt.Sprintf("%.0f commits per second are fewer than the required %.0f", out.PerSecond, r.Floor)
 	}
 	return out
 }

@@ -70,7 +70,7 @@ func torture(ctx context.Context, o options, log io.Writer) (shown *report.Repor
 			err = os.RemoveAll(r.dir)
 		}
 	}()
-	fmt.Fprintf(log, "histories and logs in %s\n", r.dir)
+	fmt.Fprintf(log, "histories and logs are in %s\n", r.dir)
 	if r.site, err = site.Open(ctx, site.Config{Cluster: o.Topology == clusterTopology, Wait: o.Wait, Disk: r.disk()}); err != nil {
 		return nil, err
 	}
@@ -91,7 +91,7 @@ func torture(ctx context.Context, o options, log io.Writer) (shown *report.Repor
 		r.drain(ctx)
 	}
 	if err := r.crew.Stop(stopWithin); err != nil {
-		r.checks.Hold(verdict.ProcessesLast, false, "at the end: %v", err)
+		r.checks.Hold(verdict.ProcessesLast, false, "when stopped: %v", err)
 	}
 	if err = r.judge(ctx); err != nil {
 		return nil, err
@@ -155,10 +155,10 @@ func (r *run) staff(ctx context.Context) error {
 // skewed builds the program with a wrong clock, unless that is disabled.
 func (r *run) skewed(ctx context.Context) (string, error) {
 	if r.NoClock {
-		r.unfit = append(r.unfit, "clock: not asked for")
+		r.unfit = append(r.unfit, "clock: disabled by --no-clock")
 		return "", nil
 	}
-	fmt.Fprintln(r.log, "building the program once more, with a clock that is off")
+	fmt.Fprintln(r.log, "building the program with a wrong clock")
 	program, err := skew.Build(ctx, r.dir)
 	if err != nil {
 		r.unfit = append(r.unfit, "clock: "+err.Error())
@@ -224,12 +224,12 @@ func (r *run) drain(ctx context.Context) {
 	defer cancel()
 	ticker := time.NewTicker(100 * time.Millisecond)
 	defer ticker.Stop()
-	left := errors.New("it was not looked at")
+	left := errors.New("not checked yet")
 	for quiet := 0; quiet < 5; {
 		select {
 		case <-ctx.Done():
 			r.drained = time.Since(r.ended)
-			r.checks.Hold(verdict.Drains, false, "after %v: %v", r.drained.Round(time.Second), left)
+			r.checks.Hold(verdict.Drains, false, "not drained after %v: %v", r.drained.Round(time.Second), left)
 			return
 		case <-ticker.C:
 		}
@@ -243,7 +243,7 @@ func (r *run) drain(ctx context.Context) {
 		}
 		quiet++
 	}
-	r.checks.Hold(verdict.Drains, r.drained <= drainWithin, "it took %v", r.drained)
+	r.checks.Hold(verdict.Drains, r.drained <= drainWithin, "draining took %v", r.drained)
 }
 
 // left returns what is left to do, or nil if nothing is.
@@ -276,11 +276,11 @@ func unread(ctx context.Context, client redis.UniversalClient, key string) error
 		return err
 	}
 	if len(groups) == 0 && len(last) > 0 {
-		return fmt.Errorf("%s: nobody reads it", key)
+		return fmt.Errorf("%s: no consumer group reads the stream", key)
 	}
 	for _, group := range groups {
 		if group.Pending > 0 || len(last) > 0 && group.LastDeliveredID != last[0].ID {
-			return fmt.Errorf("%s: %d pending, read up to %s", key, group.Pending, group.LastDeliveredID)
+			return fmt.Errorf("%s: %d entries pending, the group has read up to %s", key, group.Pending, group.LastDeliveredID)
 		}
 	}
 	return nil
@@ -288,7 +288,7 @@ func unread(ctx context.Context, client redis.UniversalClient, key string) error
 
 // judge checks all invariants after the processes have stopped.
 func (r *run) judge(ctx context.Context) (err error) {
-	fmt.Fprintln(r.log, "judging")
+	fmt.Fprintln(r.log, "checking the invariants")
 	if r.story, err = verdict.Tell(r.dir); err != nil {
 		return err
 	}
@@ -345,7 +345,7 @@ func (r *run) judgeOutbox(ctx context.Context) error {
 		}
 	}
 	r.checks.Hold(verdict.StatesAddUp, counts.Sent == remembered && counts.Pending+counts.Waiting+counts.Parked == 0,
-		"of %d events that are to be remembered %d are, %d are pending (%d of them leased), %d waiting, %d parked",
+		"%d events should be remembered as sent, and %d are; %d are pending (%d of them leased), %d waiting, %d parked",
 		remembered, counts.Sent, counts.Pending, counts.Leased, counts.Waiting, counts.Parked)
 	worker, err := repair.New(r.tr, repair.Config{Logger: slog.New(slog.DiscardHandler)})
 	if err != nil {
@@ -356,7 +356,7 @@ func (r *run) judgeOutbox(ctx context.Context) error {
 			return err
 		}
 		if finding.Kind != repair.Stale { // expired data is no damage
-			r.checks.Hold(verdict.StatesAddUp, false, "repair would find: %v", finding)
+			r.checks.Hold(verdict.StatesAddUp, false, "repair reports: %v", finding)
 		}
 	}
 	return nil

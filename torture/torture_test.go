@@ -27,8 +27,8 @@ func TestMain(m *testing.M) {
 	redistest.Main(m)
 }
 
-// tortured runs the program and fails the test if an invariant is violated.
-func tortured(t *testing.T, args ...string) *report.Report {
+// mustHold runs the program and fails the test if an invariant is violated.
+func mustHold(t *testing.T, args ...string) *report.Report {
 	t.Helper()
 	redistest.Need(t)
 	var log, out bytes.Buffer
@@ -42,59 +42,60 @@ func tortured(t *testing.T, args ...string) *report.Report {
 	redistest.Must(t, r.Text(&out))
 	t.Logf("\n%s", out.String())
 	if !r.OK || r.Void != "" {
-		t.Errorf("an invariant is broken, or nothing was shown; the log:\n%s", log.String())
+		t.Errorf("an invariant is violated, or the run is void; log:\n%s", log.String())
 	}
 	return r
 }
 
-// TestProcesses checks all invariants for 30 s while processes are killed and paused, indexes are damaged, and settlements
+// TestInvariantsHoldWhenProcessesFail checks all invariants for 30 s while processes are killed and paused, indexes are damaged, and settlements
 // are late.
-func TestProcesses(t *testing.T) {
-	r := tortured(t, "--for", "30s", "--rate", "600", "--seed", "1", "--no-clock", "--no-disk",
+func TestInvariantsHoldWhenProcessesFail(t *testing.T) {
+	r := mustHold(t, "--for", "30s", "--rate", "600", "--seed", "1", "--no-clock", "--no-disk",
 		"--nemeses", "kill-worker,kill-relay,die-before-script,stop-worker,stop-relay,lose-index,stale-lease")
 	for _, kind := range []string{"kill-worker", "kill-relay", "die-before-script", "stop-worker", "stop-relay", "lose-index", "stale-lease"} {
 		if r.Faults[kind] == 0 {
-			t.Errorf("no %s", kind)
+			t.Errorf("no fault of kind %s was inflicted", kind)
 		}
 	}
 	for _, check := range r.Invariants {
 		if check.Checked == 0 {
-			t.Errorf("%s was held against nothing", check.Name)
+			t.Errorf("invariant %q was never checked", check.Name)
 		}
 	}
 }
 
-// verifying skips tests that take long.
-func verifying(t *testing.T) {
+// skipUnlessVerifying skips tests that take minutes.
+func skipUnlessVerifying(t *testing.T) {
 	t.Helper()
 	if os.Getenv("LUATX_VERIFY") == "" {
 		t.Skip("takes minutes: set LUATX_VERIFY=1")
 	}
 }
 
-// TestSingle checks all invariants on one server with faults of all kinds.
-func TestSingle(t *testing.T) {
-	verifying(t)
-	inflicted(t, tortured(t, "--for", "2m", "--seed", "2"))
+// TestInvariantsHoldOnSingleServer checks all invariants on one server with faults of all kinds.
+func TestInvariantsHoldOnSingleServer(t *testing.T) {
+	skipUnlessVerifying(t)
+	requireAllFaults(t, mustHold(t, "--for", "2m", "--seed", "2"))
 }
 
-// TestCluster checks them on a cluster, where failovers may lose commits but nothing else.
-func TestCluster(t *testing.T) {
-	verifying(t)
-	inflicted(t, tortured(t, "--for", "2m", "--seed", "3", "--topology", "cluster"))
+// TestInvariantsHoldOnCluster checks them on a cluster, where failovers may lose commits but nothing else.
+func TestInvariantsHoldOnCluster(t *testing.T) {
+	skipUnlessVerifying(t)
+	requireAllFaults(t, mustHold(t, "--for", "2m", "--seed", "3", "--topology", "cluster"))
 }
 
-// TestBarrier checks that nothing is lost that replicas had, and that nothing is published before they had it.
-func TestBarrier(t *testing.T) {
-	verifying(t)
-	r := tortured(t, "--for", "1m", "--seed", "4", "--topology", "cluster", "--wait", "1", "--no-clock", "--nemeses", "lag-then-kill")
+// TestBarrierProtectsReplicatedCommits checks that no replicated commit is lost, and that no event is published before its
+// commit is replicated.
+func TestBarrierProtectsReplicatedCommits(t *testing.T) {
+	skipUnlessVerifying(t)
+	r := mustHold(t, "--for", "1m", "--seed", "4", "--topology", "cluster", "--wait", "1", "--no-clock", "--nemeses", "lag-then-kill")
 	if r.Faults["lag-then-kill"] < 5 || r.Lost.Ghosts > 0 {
-		t.Errorf("%d masters were killed, %d events of lost commits published", r.Faults["lag-then-kill"], r.Lost.Ghosts)
+		t.Errorf("%d masters were killed, %d events of lost commits were published", r.Faults["lag-then-kill"], r.Lost.Ghosts)
 	}
 }
 
-// inflicted fails the test unless every kind of fault that the run supports was inflicted.
-func inflicted(t *testing.T, r *report.Report) {
+// requireAllFaults fails the test unless every kind of fault that the run supports was inflicted.
+func requireAllFaults(t *testing.T, r *report.Report) {
 	t.Helper()
 	fit := 0
 	for _, e := range r.Events {
@@ -103,11 +104,11 @@ func inflicted(t *testing.T, r *report.Report) {
 		}
 	}
 	if len(r.Faults) < 15 || fit < 30 {
-		t.Errorf("%d faults of %d kinds", fit, len(r.Faults))
+		t.Errorf("%d faults of %d kinds were inflicted", fit, len(r.Faults))
 	}
 }
 
-func TestExitStatusSaysWhatARunShowedAndNothingIsLeftBehind(t *testing.T) {
+func TestExitStatusReportsResultAndRunLeavesNoFiles(t *testing.T) {
 	redistest.Need(t)
 	for _, c := range []struct {
 		args []string
@@ -126,24 +127,24 @@ func TestExitStatusSaysWhatARunShowedAndNothingIsLeftBehind(t *testing.T) {
 		}
 		left, err := filepath.Glob(filepath.Join(dir, "luatx-torture-*"))
 		if err != nil || len(left) > 0 {
-			t.Errorf("left behind: %v, %v", left, err)
+			t.Errorf("files left behind: %v, %v", left, err)
 		}
 		if len(c.args) == 3 {
 			page, err := os.ReadFile(filepath.Join(dir, "report.html"))
 			if err != nil || !json.Valid(out.Bytes()) || !bytes.Contains(page, []byte("every invariant holds")) {
-				t.Errorf("the report is none: %v\n%s", err, out.String())
+				t.Errorf("invalid report: %v\n%s", err, out.String())
 			}
 		}
 	}
 }
 
-func TestParseRefuses(t *testing.T) {
+func TestParseRejectsInvalidOptions(t *testing.T) {
 	t.Parallel()
 	for args, want := range map[string]string{
 		"--topology ring":            "use single or cluster",
 		"--for 1ms":                  "use at least a second",
 		"--workers 0":                "use at least one worker",
-		"--rate 0":                   "use more than 0",
+		"--rate 0":                   "use a rate above 0",
 		"--wait 1":                   "with a cluster",
 		"--nemeses kill-worker,rain": "rain",
 	} {

@@ -14,8 +14,8 @@ import (
 const (
 	// idleTime is the pause of a trigger after a read that returned nothing.
 	idleTime = 50 * time.Millisecond
-	// tellTimeout bounds an ack, a dead letter, and all of the last ones together.
-	tellTimeout = 5 * time.Second
+	// settleTimeout bounds an ack, a dead letter, and all of the last ones together.
+	settleTimeout = 5 * time.Second
 	// minDelay prevents spinning if full jitter chooses a tiny delay.
 	minDelay = 10 * time.Millisecond
 )
@@ -210,7 +210,7 @@ func (r *running) await(ended <-chan struct{}) {
 	<-ended
 }
 
-// tell returns a context for a write to the source that also works while the trigger stops.
-func (r *running) tell() (context.Context, context.CancelFunc) {
-	return context.WithTimeout(context.WithoutCancel(r.life), tellTimeout)
+// settleContext returns a context for a write to the source that also works while the trigger stops.
+func (r *running) settleContext() (context.Context, context.CancelFunc) {
+	return context.WithTimeout(context.WithoutCancel(r.life), settleTimeout)
 }

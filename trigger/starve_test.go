@@ -198,7 +198,7 @@ func TestStatsHaveRetriesAndTheOldestUnackedEntry(t *testing.T) {
 func TestObserverReceivesEveryResult(t *testing.T) {
 	t.Parallel()
 	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
-		s, told := newStream(t, client), &effects{}
+		s, reported := newStream(t, client), &effects{}
 		for _, data := range []string{"good", "flaky", "permanent", "stolen"} {
 			s.addText(data)
 		}
@@ -222,7 +222,7 @@ func TestObserverReceivesEveryResult(t *testing.T) {
 			if e.Function != "observed" || e.Transport != "redis.stream" || e.Delivery.Stream != s.key || e.Duration <= 0 {
 				t.Errorf("%+v", e)
 			}
-			told.add(fmt.Sprint(e.Delivery.Fields["data"], e.Delivery.Attempt, " ", e.Result, errors.Is(e.Err, errAlways)))
+			reported.add(fmt.Sprint(e.Delivery.Fields["data"], e.Delivery.Attempt, " ", e.Result, errors.Is(e.Err, errAlways)))
 			if e.Result == trigger.Released {
 				first()
 				panic("an observer that panics")
@@ -232,8 +232,8 @@ func TestObserverReceivesEveryResult(t *testing.T) {
 		<-stolen // it is delivered again: no other consumer has it
 		tr.stop()
 		want := []string{"good1 succeededfalse", "flaky1 failedtrue", "flaky2 succeededfalse", "permanent1 refusedtrue", "stolen1 releasedfalse"}
-		if got := told.list(); !slices.Equal(got[:len(want)], want) {
-			t.Errorf("told %q, want %q", got, want)
+		if got := reported.list(); !slices.Equal(got[:len(want)], want) {
+			t.Errorf("reported %q, want %q", got, want)
 		}
 	})
 }

@@ -67,18 +67,18 @@ func (p *place) try() (stateEvent, error) {
 
 // outcome is the settlement of a message by the function or a middleware.
 type outcome struct {
-	told, released, acknowledged bool
-	nacked                       error
+	settled, released, acknowledged bool
+	nacked                          error
 }
 
 // call runs the function. It does not write to the source.
 func (p *place) call(msg *message.RawMessage, out *outcome) (err error) {
 	d := p.work.d
 	acking := message.AckingConfig{
-		Ack:     func() { out.told = true },
-		Nack:    func(err error) { out.told, out.nacked = true, err },
-		Release: func() { out.told, out.released = true, true },
-		Settled: func() { out.acknowledged = !out.told },
+		Ack:     func() { out.settled = true },
+		Nack:    func(err error) { out.settled, out.nacked = true, err },
+		Release: func() { out.settled, out.released = true, true },
+		Settled: func() { out.acknowledged = !out.settled },
 	}
 	if d.Group != "" {
 		acking.Source = message.Source{Stream: d.Stream, Group: d.Group, Consumer: d.Consumer, Entry: d.ID}
@@ -154,9 +154,9 @@ func (r *running) drop(w *work, settled bool) {
 
 // settle writes the ack or the dead letter, and removes the delivery from those in flight if that succeeded.
 func (r *running) settle(w *work) error {
-	ctx, cancel := r.tell()
+	ctx, cancel := r.settleContext()
 	defer cancel()
-	if err := r.tellOf(ctx, w); err != nil {
+	if err := r.writeSettlement(ctx, w); err != nil {
 		return err
 	}
 	r.letGo(w, true)
@@ -171,7 +171,8 @@ func (r *running) letGo(w *work, settled bool) {
 	}
 }
 
-func (r *running) tellOf(ctx context.Context, w *work) error {
+// writeSettlement writes the ack or the dead letter of a delivery to the source.
+func (r *running) writeSettlement(ctx context.Context, w *work) error {
 	switch {
 	case w.refused != "":
 		letters, ok := r.driver.(DeadLetterer)

@@ -125,7 +125,7 @@ func (s *session) stop() {
 		}
 		delete(s.held, tag)
 	}
-	s.tellEmpty()
+	s.signalEmpty()
 	s.mu.Unlock()
 	cutter := time.AfterFunc(grace, func() { hangUp(s.conn, 0) }) // the calls below ignore contexts
 	err := s.ch.Cancel(s.tag, false)
@@ -139,8 +139,8 @@ func (s *session) stop() {
 	}
 }
 
-// tellEmpty is called with the lock held.
-func (s *session) tellEmpty() {
+// signalEmpty closes empty once the stopping session has no open deliveries. The caller holds the lock.
+func (s *session) signalEmpty() {
 	if s.stopping && s.open == 0 && !isDone(s.empty) {
 		close(s.empty)
 	}

@@ -14,7 +14,7 @@ func (s *session) acking(d *amqp091.Delivery, msg *message.RawMessage) *message.
 	tag, id := d.DeliveryTag, msg.Source()+"\x00"+msg.ID()
 	settle := func() { // also after Acknowledged
 		s.nacks.forget(id)
-		s.tell(func() error { return s.ch.Ack(tag, false) })
+		s.sendSettlement(func() error { return s.ch.Ack(tag, false) })
 	}
 	return message.NewAckingFrom(message.AckingConfig{
 		Nack: func(err error) {
@@ -53,7 +53,7 @@ func (s *session) refuse(tag uint64, id string, reason error) {
 	}
 	s.log.Warn("amqp: message refused", "id", id, "error", reason)
 	s.counts.rejected.Add(1)
-	s.tell(func() error { return s.ch.Nack(tag, false, false) })
+	s.sendSettlement(func() error { return s.ch.Nack(tag, false, false) })
 }
 
 // hold requeues a delivery after a delay, because the broker has no delayed redelivery.
@@ -81,19 +81,19 @@ func (s *session) requeue(tag uint64) {
 		return // the broker has already requeued it
 	}
 	s.counts.requeued.Add(1)
-	s.tell(func() error { return s.ch.Nack(tag, false, true) })
+	s.sendSettlement(func() error { return s.ch.Nack(tag, false, true) })
 }
 
-// tell sends a settlement to the broker, unless the connection is lost.
-func (s *session) tell(say func() error) {
-	if err := say(); err != nil {
+// sendSettlement settles a delivery at the broker, unless the connection is lost.
+func (s *session) sendSettlement(send func() error) {
+	if err := send(); err != nil {
 		s.counts.lost.Add(1)
 		s.log.Debug("amqp: settlement lost", "error", err)
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.open--
-	s.tellEmpty()
+	s.signalEmpty()
 }
 
 // manyNacks is the maximum number of messages whose nacks are counted.

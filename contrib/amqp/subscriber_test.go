@@ -131,7 +131,7 @@ func TestRefusedMessageWithoutDeadLettersIsDeliveredAgain(t *testing.T) {
 		t.Errorf("%d messages are left", got)
 	}
 	if !strings.Contains(log.String(), amqp.ErrNoIdentity.Error()) {
-		t.Errorf("the log tells nobody: %s", log.String())
+		t.Errorf("the log does not report it: %s", log.String())
 	}
 }
 

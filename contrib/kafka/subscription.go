@@ -229,7 +229,7 @@ func (s *subscription) nack(e *entry, raw *message.RawMessage, reason error) {
 		delay = s.cfg.NackBackoff.Delay(nacks)
 	}
 	if message.IsPermanent(reason) || s.cfg.MaxDeliveries > 0 && nacks >= s.cfg.MaxDeliveries {
-		if s.bury(raw, reason) {
+		if s.publishDeadLetter(raw, reason) {
 			s.ack(e)
 			return
 		}
@@ -240,8 +240,8 @@ func (s *subscription) nack(e *entry, raw *message.RawMessage, reason error) {
 	s.changed()
 }
 
-// bury publishes a dead letter, and reports whether the record counts as acked.
-func (s *subscription) bury(raw *message.RawMessage, reason error) bool {
+// publishDeadLetter publishes a dead letter, and reports whether the record counts as acked.
+func (s *subscription) publishDeadLetter(raw *message.RawMessage, reason error) bool {
 	log := s.cfg.Logger.With("id", raw.ID(), "source", raw.Source(), "reason", reason)
 	if s.cfg.DeadLetter == nil {
 		log.Error("kafka: partition blocked by a refused record")

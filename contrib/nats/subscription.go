@@ -145,7 +145,7 @@ func (s *subscription) give(ctx context.Context, consumer jetstream.Consumer, ms
 	at, misplaced := s.position(ctx, consumer, meta)
 	raw, err := s.unmarshal(msg, meta)
 	acking := message.NewAckingFrom(message.AckingConfig{
-		Ack:      func() { s.tell(msg, "ack", msg.Ack()) },
+		Ack:      func() { s.logSettlement(msg, "ack", msg.Ack()) },
 		Nack:     func(err error) { s.nack(msg, meta, raw, err) },
 		Release:  func() { s.nack(msg, meta, raw, message.ErrNacked) }, // an operator has moved its position
 		Settled:  func() { s.let(msg) },
@@ -204,20 +204,20 @@ func (s *subscription) nack(msg jetstream.Msg, meta *jetstream.MsgMetadata, raw 
 	}
 	switch {
 	case message.IsPermanent(reason), s.cfg.MaxDeliveries > 0 && delivered >= s.cfg.MaxDeliveries:
-		err := s.bury(raw, reason)
+		err := s.publishDeadLetter(raw, reason)
 		if err == nil {
-			s.tell(msg, "term", msg.TermWithReason(reason.Error()))
+			s.logSettlement(msg, "term", msg.TermWithReason(reason.Error()))
 			return
 		}
 		s.cfg.Logger.Error("nats: dead letter not published", "id", raw.ID(), "error", err)
 	case errors.Is(reason, errEnded), errors.Is(reason, message.ErrStopped):
 		delay = 0 // another subscriber may take it at once
 	}
-	s.tell(msg, "nack", msg.NakWithDelay(delay))
+	s.logSettlement(msg, "nack", msg.NakWithDelay(delay))
 }
 
-// bury publishes a dead letter if DeadLetter is set.
-func (s *subscription) bury(raw *message.RawMessage, reason error) error {
+// publishDeadLetter publishes a dead letter if DeadLetter is set.
+func (s *subscription) publishDeadLetter(raw *message.RawMessage, reason error) error {
 	s.cfg.Logger.Error("nats: message refused", "stream", s.cfg.Stream, "consumer", s.cfg.Durable, "id", raw.ID(), "source", raw.Source(), "error", reason)
 	if s.cfg.DeadLetter == nil {
 		return nil
@@ -225,8 +225,8 @@ func (s *subscription) bury(raw *message.RawMessage, reason error) error {
 	return inbound.Bury(s.detached, s.cfg.DeadLetter, raw, reason)
 }
 
-// tell logs that a message could not be settled. The server delivers it again after the consumer's AckWait.
-func (s *subscription) tell(msg jetstream.Msg, what string, err error) {
+// logSettlement logs if a message could not be settled. The server delivers it again after the consumer's AckWait.
+func (s *subscription) logSettlement(msg jetstream.Msg, what string, err error) {
 	if err != nil {
 		s.cfg.Logger.Warn("nats: settlement failed", "subject", msg.Subject(), "operation", what, "error", err)
 	}

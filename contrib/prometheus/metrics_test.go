@@ -213,9 +213,9 @@ func TestMetricsOfAStreamCountSettlements(t *testing.T) {
 func TestExternalLabelValuesCreateALimitedNumberOfSeries(t *testing.T) {
 	t.Parallel()
 	metrics, registry := newMetrics(t, prometheus.Config{MaxLabels: 3})
-	told := metrics.Relay("ns")
+	observer := metrics.Relay("ns")
 	for i := range 10 {
-		told.Settled(t.Context(), relay.Settled{Parked: []relay.Parked{{Class: fmt.Sprint("class-", i)}}})
+		observer.Settled(t.Context(), relay.Settled{Parked: []relay.Parked{{Class: fmt.Sprint("class-", i)}}})
 	}
 	if n, err := testutil.GatherAndCount(registry, "luatx_relay_parked_total"); err != nil || n != 4 {
 		t.Errorf("%d series: %v", n, err)
@@ -226,10 +226,10 @@ func TestExternalLabelValuesCreateALimitedNumberOfSeries(t *testing.T) {
 func TestStuckCallsAreCountedUntilTheyReturn(t *testing.T) {
 	t.Parallel()
 	metrics, registry := newMetrics(t, prometheus.Config{})
-	told := metrics.Relay("shop")
-	told.Stuck(t.Context(), relay.Stuck{Destination: "d", Events: 3})
-	told.Stuck(t.Context(), relay.Stuck{Destination: "d", Events: 1})
-	told.Stuck(t.Context(), relay.Stuck{Destination: "d", Events: 3, Returned: true})
+	observer := metrics.Relay("shop")
+	observer.Stuck(t.Context(), relay.Stuck{Destination: "d", Events: 3})
+	observer.Stuck(t.Context(), relay.Stuck{Destination: "d", Events: 1})
+	observer.Stuck(t.Context(), relay.Stuck{Destination: "d", Events: 3, Returned: true})
 	wantRows(t, registry,
 		row{"luatx_relay_abandoned_calls_total", "destination", "d", 2},
 		row{"luatx_relay_stuck_calls", "destination", "d", 1},
@@ -239,9 +239,9 @@ func TestStuckCallsAreCountedUntilTheyReturn(t *testing.T) {
 func TestOutageStaysEndedIfItsBeginningIsReportedLate(t *testing.T) {
 	t.Parallel()
 	metrics, registry := newMetrics(t, prometheus.Config{})
-	told, now := metrics.Relay("ns"), time.Now()
-	told.Outage(t.Context(), relay.Outage{Destination: "d", At: now.Add(time.Second), Over: true})
-	told.Outage(t.Context(), relay.Outage{Destination: "d", At: now, Err: errors.New("no")})
+	observer, now := metrics.Relay("ns"), time.Now()
+	observer.Outage(t.Context(), relay.Outage{Destination: "d", At: now.Add(time.Second), Over: true})
+	observer.Outage(t.Context(), relay.Outage{Destination: "d", At: now, Err: errors.New("no")})
 	wantRows(t, registry, row{"luatx_relay_unavailable", "destination", "d", 0})
 }
 

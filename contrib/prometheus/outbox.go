@@ -140,11 +140,11 @@ func (o *Outbox) look() []prom.Metric {
 	began := time.Now()
 	stats, err := o.op.Stats(ctx)
 	if err == nil {
-		o.tell(gauge, stats)
+		o.collectOutbox(gauge, stats)
 		for what, n := range totals(stats) {
 			all = append(all, prom.MustNewConstMetric(o.totals, prom.CounterValue, float64(n), what))
 		}
-		err = errors.Join(o.tellStreams(ctx, gauge, stats.At), o.tellProcesses(ctx, gauge), o.tellTimers(ctx, gauge))
+		err = errors.Join(o.collectStreams(ctx, gauge, stats.At), o.collectProcesses(ctx, gauge), o.collectTimers(ctx, gauge))
 	}
 	if err != nil {
 		o.cfg.Logger.Warn("prometheus: outbox read failed", "namespace", o.cfg.Namespace, "error", err)
@@ -157,7 +157,7 @@ func (o *Outbox) look() []prom.Metric {
 	return all
 }
 
-func (o *Outbox) tell(gauge func(*prom.Desc, float64, ...string), stats admin.Stats) {
+func (o *Outbox) collectOutbox(gauge func(*prom.Desc, float64, ...string), stats admin.Stats) {
 	for state, n := range map[string]int64{
 		"pending": stats.Counts.Pending, "leased": stats.Counts.Leased, "waiting": stats.Counts.Waiting,
 		"parked": stats.Counts.Parked, "sent": stats.Counts.Sent,
@@ -190,7 +190,7 @@ func totals(stats admin.Stats) map[string]int64 {
 	}
 }
 
-func (o *Outbox) tellStreams(ctx context.Context, gauge func(*prom.Desc, float64, ...string), now time.Time) error {
+func (o *Outbox) collectStreams(ctx context.Context, gauge func(*prom.Desc, float64, ...string), now time.Time) error {
 	for s, err := range o.op.Streams(ctx, o.cfg.Streams...) {
 		if err != nil {
 			return err
@@ -210,9 +210,8 @@ func (o *Outbox) tellStreams(ctx context.Context, gauge func(*prom.Desc, float64
 	return nil
 }
 
-// tellProcesses exports the number of live and dead processes of each kind, including zero, and the lag of each
-// trigger function.
-func (o *Outbox) tellProcesses(ctx context.Context, gauge func(*prom.Desc, float64, ...string)) error {
+// collectProcesses collects the numbers of live and dead processes of each kind, including zeros, and the lag of each trigger function.
+func (o *Outbox) collectProcesses(ctx context.Context, gauge func(*prom.Desc, float64, ...string)) error {
 	alive, dead, lags := map[string]int{}, map[string]int{}, map[string]int64{}
 	for p, err := range o.op.Processes(ctx) {
 		switch {
@@ -240,7 +239,7 @@ func (o *Outbox) tellProcesses(ctx context.Context, gauge func(*prom.Desc, float
 	return nil
 }
 
-func (o *Outbox) tellTimers(ctx context.Context, gauge func(*prom.Desc, float64, ...string)) error {
+func (o *Outbox) collectTimers(ctx context.Context, gauge func(*prom.Desc, float64, ...string)) error {
 	stats, err := o.op.TimerStats(ctx)
 	if err != nil {
 		return err

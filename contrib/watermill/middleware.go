@@ -88,12 +88,12 @@ func (h *handler) run(msg *wm.Message) error {
 // effect of the commit on the entry.
 func settle(raw *message.RawMessage, msg *wm.Message) func() {
 	read, ours := rawOf(msg)
-	told, committed, released := false, false, false
+	settled, committed, released := false, false, false
 	acking := message.AckingConfig{
-		Ack:     func() { told = true },
-		Nack:    func(error) { told = true },
-		Release: func() { told, released = true, true },
-		Settled: func() { committed = !told },
+		Ack:     func() { settled = true },
+		Nack:    func(error) { settled = true },
+		Release: func() { settled, released = true, true },
+		Settled: func() { committed = !settled },
 	}
 	if ours {
 		acking.Source, _ = read.InputSource()

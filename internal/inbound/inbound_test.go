@@ -69,7 +69,7 @@ func TestBuryPublishesACopyWithTheReason(t *testing.T) {
 		l := &letters{}
 		assert.Must(t, inbound.Bury(t.Context(), l, msg, errors.New("no such order")))
 		if got := l.all[0]; string(got.Data) != "data" || got.ID() != "1" || got.Attributes[inbound.AttrReason] != "no such order" {
-			t.Errorf("buried %+v", got)
+			t.Errorf("published %+v", got)
 		}
 		if _, there := msg.Attributes[inbound.AttrReason]; there {
 			t.Error("the message has the letter's attribute")

@@ -63,7 +63,7 @@ func child(in io.Reader, out io.Writer) error {
 	defer func() { _ = db.Close() }()
 	db.SetMaxOpenConns(12)
 	db.SetMaxIdleConns(12)
-	say := teller(out)
+	say := lineWriter(out)
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
 	publisher := sqltx.NewOutboxPublisher(sqltx.OutboxPublisherConfig{
@@ -78,7 +78,7 @@ func child(in io.Reader, out io.Writer) error {
 		go func() {
 			for msg := range events {
 				if rand.IntN(20) == 0 {
-					msg.Nack(errors.New("the broker says no"))
+					msg.Nack(errors.New("rejected by the broker"))
 					continue
 				}
 				cfg.work()
@@ -94,8 +94,8 @@ func child(in io.Reader, out io.Writer) error {
 	return consume(in, db, cfg, say)
 }
 
-// teller returns a function that writes whole lines.
-func teller(out io.Writer) func(what, id string) {
+// lineWriter returns a function that writes whole lines.
+func lineWriter(out io.Writer) func(what, id string) {
 	var mu sync.Mutex
 	return func(what, id string) {
 		mu.Lock()

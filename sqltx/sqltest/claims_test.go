@@ -53,7 +53,7 @@ func TestConcurrentClaimsHandOutAKeyToAtMostOnePublisher(t *testing.T) {
 	for range 2 {
 		msg := either(30 * time.Second)
 		if msg == nil {
-			t.Fatal("waited in vain for an event")
+			t.Fatal("timed out waiting for an event")
 		}
 		if other := either(200 * time.Millisecond); other != nil {
 			t.Fatalf("%s was handed out beside %s", other.Data, msg.Data)

@@ -202,7 +202,7 @@ func waitFor(t *testing.T, what string, limit time.Duration, condition func() bo
 	for !condition() {
 		select {
 		case <-deadline:
-			t.Errorf("waited in vain: %s", what)
+			t.Errorf("timed out waiting for: %s", what)
 			return
 		case <-ticker.C:
 		}

@@ -47,7 +47,7 @@ func TestPartitionedTablesWorkAndAreCleanedUp(t *testing.T) {
 		select {
 		case msg = <-events:
 		case <-time.After(20 * time.Second):
-			t.Fatal("waited in vain for an event")
+			t.Fatal("timed out waiting for an event")
 		}
 		seen[msg.ID()] = true
 		msg.Ack()

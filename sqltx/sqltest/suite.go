@@ -255,7 +255,7 @@ func receive(t testing.TB, source <-chan *message.RawMessage) *message.RawMessag
 		}
 		return msg
 	case <-timer.C:
-		t.Fatal("waited in vain for an event")
+		t.Fatal("timed out waiting for an event")
 	}
 	return nil
 }
@@ -295,7 +295,7 @@ func eventually(t testing.TB, what string, condition func() bool) {
 	for !condition() {
 		select {
 		case <-deadline:
-			t.Fatalf("waited in vain: %s", what)
+			t.Fatalf("timed out waiting for: %s", what)
 		case <-ticker.C:
 		}
 	}

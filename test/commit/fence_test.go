@@ -39,7 +39,7 @@ func fenced(t *testing.T, tr *luatx.Transactor, in rig.Input, consumer string, e
 	return outcomes
 }
 
-func bury(t *testing.T, in rig.Input, consumer, entry string) group.Outcome {
+func deadLetter(t *testing.T, in rig.Input, consumer, entry string) group.Outcome {
 	t.Helper()
 	outcome, err := in.Member(consumer).Bury(t.Context(), entry, group.Grave{Key: group.DeadLetterKey(in.Stream), Reason: "never"})
 	redistest.Must(t, err)
@@ -57,7 +57,7 @@ func TestConsumerCommitsNoDeadLetterOfTheConsumerThatTookTheEntryOver(t *testing
 		}
 		in.TakeOver("new", entries[:2]...)
 		for _, entry := range entries[:2] {
-			if outcome := bury(t, in, "new", entry); outcome != group.Moved {
+			if outcome := deadLetter(t, in, "new", entry); outcome != group.Moved {
 				t.Fatal(outcome)
 			}
 		}
@@ -77,7 +77,7 @@ func TestConsumerCommitsNoDeadLetterOfItsOwn(t *testing.T) {
 		tr := rig.NewTransactor(t, client)
 		in := rig.NewInput(t, client, rig.Key(t, tr, "a", "in"))
 		entry := rig.EntryOf(t, in.Deliver("c", rig.Order("1")))
-		bury(t, in, "c", entry)
+		deadLetter(t, in, "c", entry)
 		assert.Equal(t, fenced(t, tr, in, "c", entry)[0].State, commit.Fenced, "the outcome")
 	})
 }
@@ -263,14 +263,14 @@ func (m *fenceModel) owners() map[string]string {
 func (m *fenceModel) disturb(consumer string) {
 	ctx, member, ids := m.t.Context(), m.in.Member(consumer), m.some(m.entries, 3)
 	var err error
-	before, buried := m.owners(), false
+	before, moved := m.owners(), false
 	switch m.rng.IntN(7) {
 	case 0, 1:
 		m.note(consumer, "claims", ids...)
 		_, err = member.Claim(ctx, 0, ids)
 	case 2:
 		m.note(consumer, "buries", ids[0])
-		buried = bury(m.t, m.in, consumer, ids[0]) == group.Moved
+		moved = deadLetter(m.t, m.in, consumer, ids[0]) == group.Moved
 	case 3:
 		m.note(consumer, "gives back", ids...)
 		err = member.Hold(ctx, ids, time.Hour, true)
@@ -287,14 +287,14 @@ func (m *fenceModel) disturb(consumer string) {
 		err = m.client.XDel(ctx, m.in.Stream, ids[0]).Err()
 	}
 	redistest.Must(m.t, err)
-	m.drops(consumer, before, buried)
+	m.drops(consumer, before, moved)
 }
 
 // drops records the entries that a consumer lost because they are gone from the stream.
-func (m *fenceModel) drops(consumer string, before map[string]string, buried bool) {
+func (m *fenceModel) drops(consumer string, before map[string]string, moved bool) {
 	after := m.owners()
 	for id, owner := range before {
-		if _, pending := after[id]; !pending && owner == consumer && !buried {
+		if _, pending := after[id]; !pending && owner == consumer && !moved {
 			m.dropped[id] = consumer
 		}
 	}

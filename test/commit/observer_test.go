@@ -40,7 +40,7 @@ func (o *observed) one(t *testing.T) luatx.Commit {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if len(o.all) != 1 {
-		t.Fatalf("told of %d commits, want 1: %+v", len(o.all), o.all)
+		t.Fatalf("notified of %d commits, want 1: %+v", len(o.all), o.all)
 	}
 	c := o.all[0]
 	o.all = nil
@@ -89,7 +89,7 @@ func TestObserverReceivesCommits(t *testing.T) {
 		_, err = tr.Transact(ctx, "a", func(*luatx.Tx) error { return nil })
 		redistest.Must(t, err)
 		if len(seen.all) > 0 {
-			t.Errorf("told of a transaction without anything to commit: %+v", seen.all)
+			t.Errorf("notified of a transaction without anything to commit: %+v", seen.all)
 		}
 	})
 }
@@ -106,7 +106,7 @@ func TestObserverReceivesEachTransactionOfABatchAndItsSize(t *testing.T) {
 		redistest.Must(t, r.Err)
 	}
 	if len(seen.all) != len(items) {
-		t.Fatalf("told of %d commits", len(seen.all))
+		t.Fatalf("notified of %d commits", len(seen.all))
 	}
 	for _, c := range seen.all {
 		if c.Batch != len(items) || c.Attempts != 1 {

@@ -150,7 +150,7 @@ func TestOfTwoConsumersOfOneMessageOneCommits(t *testing.T) {
 			after := c.lose(ctx, f)
 			v := f.first.wakes()
 			if !errors.Is(v.err, c.want) || v.msg.Err() != nil {
-				t.Errorf("the first was told %v and nacked with %v, want %v", v.err, v.msg.Err(), c.want)
+				t.Errorf("the first returned %v and was nacked with %v, want %v", v.err, v.msg.Err(), c.want)
 			}
 			if !rig.Settled(v.msg) {
 				t.Error("the first holds on to its message")

@@ -144,23 +144,23 @@ func (l *load) look(ctx context.Context, client redis.UniversalClient) effects {
 	return all
 }
 
-// told counts the results of the calls.
-type told struct {
+// outcomeCounts counts the results of the calls.
+type outcomeCounts struct {
 	committed, replayed, duplicate, failed, unknown, lost int
 	errs                                                  map[string]int
 }
 
-func (n told) String() string {
+func (n outcomeCounts) String() string {
 	return fmt.Sprintf("%d committed, %d replayed, %d duplicate, %d failed, %d of unknown outcome, %d lost; errors %v",
 		n.committed, n.replayed, n.duplicate, n.failed, n.unknown, n.lost, n.errs)
 }
 
 // audit compares the results of the calls with the data. A missing effect needs an excuse: a fault of the test that may
 // lose acknowledged commits. Then audit sends every id once more. Afterwards, all of them must be applied, and none twice.
-func (l *load) audit(ctx context.Context, client redis.UniversalClient, excused func(*call) bool) told {
+func (l *load) audit(ctx context.Context, client redis.UniversalClient, excused func(*call) bool) outcomeCounts {
 	l.t.Helper()
 	there := l.look(ctx, client)
-	n := told{errs: make(map[string]int)}
+	n := outcomeCounts{errs: make(map[string]int)}
 	byID := make(map[string][]*call)
 	for _, c := range l.calls {
 		if c.id != "" {
@@ -171,10 +171,10 @@ func (l *load) audit(ctx context.Context, client redis.UniversalClient, excused 
 		case c.in() && !there[c.name]:
 			n.lost++
 			if !excused(c) {
-				l.t.Errorf("%s on %s was told %v at %v and is not there", c.name, c.aggregate, c.outcome, c.at)
+				l.t.Errorf("%s on %s returned %v at %v, but is not applied", c.name, c.aggregate, c.outcome, c.at)
 			}
 		case !c.in() && !errors.Is(c.err, luatx.ErrOutcomeUnknown) && there[c.name]:
-			l.t.Errorf("%s was told %v, %v and is there", c.name, c.outcome, c.err)
+			l.t.Errorf("%s returned %v, %v, but is applied", c.name, c.outcome, c.err)
 		}
 		l.checkReply(c)
 	}
@@ -182,7 +182,7 @@ func (l *load) audit(ctx context.Context, client redis.UniversalClient, excused 
 	return n
 }
 
-func (l *load) count(n *told, c *call) {
+func (l *load) count(n *outcomeCounts, c *call) {
 	switch {
 	case c.outcome == luatx.Committed:
 		n.committed++
@@ -220,7 +220,7 @@ func (l *load) checkReply(c *call) {
 	case c.outcome == luatx.Committed && (c.count.Err() != nil || c.count.Val() != 1),
 		c.outcome > luatx.Committed && !errors.Is(c.count.Err(), luatx.ErrRepliesLost),
 		c.err != nil && c.count != nil && c.count.Err() == nil:
-		l.t.Errorf("%s was told %v, %v; its command says %v", c.name, c.outcome, c.err, c.count)
+		l.t.Errorf("%s returned %v, %v; its command returned %v", c.name, c.outcome, c.err, c.count)
 	}
 }
 

@@ -94,6 +94,6 @@ func infoField(t *testing.T, client *redis.Client, name string) int {
 			return n
 		}
 	}
-	t.Fatal("INFO does not tell " + name)
+	t.Fatal("INFO does not contain " + name)
 	return 0
 }

@@ -59,7 +59,7 @@ type outage struct {
 const lag = 5 * time.Second
 
 // survived compares the results that callers got with the data after the outages, and checks that work resumed soon.
-func (l *load) survived(ctx context.Context, client redis.UniversalClient) told {
+func (l *load) survived(ctx context.Context, client redis.UniversalClient) outcomeCounts {
 	l.t.Helper()
 	for _, d := range l.resumed {
 		if verifying() && d > 5*time.Second {

@@ -41,7 +41,7 @@ pending in a stream before a round begins.
 
 - *pipeline mode* sends SET NX, then MULTI … EXEC, then XACK. It loses the message if the process dies after the first step, and
   applies the message twice if the reply to the second step is lost.
-- *plain commands* sends the same commands in one pipeline without any atomicity. It is the limit.
+- *plain commands* sends the same commands in one pipeline without atomicity. It shows the limit.
 - *handwritten script* is a script for this one transaction. It has no undo and no fence.
 - *luatx* acknowledges in the commit, lets concurrent callers share a script, and keeps the event in the outbox. The rows below it
   change one of these, or add a guarded read or a command that is undone by a dump.`
@@ -82,10 +82,10 @@ func (r results) report(all []axis) (suite.Report, error) {
 	}
 	if table, ok := r.tables[growingMasters]; ok {
 		report.Grids = append(report.Grids, growthGrid(table,
-			"luatx in batches of 16, 8 at once on 48 tags; every master is a process, and all share the machine's cores.", "masters"))
+			"luatx in batches of 16, with 8 concurrent batches on 48 tags. Every master is a process, and all of them share the cores of the machine.", "masters"))
 	}
 	if table, ok := r.tables[growingShards]; ok {
-		report.Grids = append(report.Grids, growthGrid(table, "luatx in batches of 16, 8 at once, spread over so many shards of one server.", "shards"))
+		report.Grids = append(report.Grids, growthGrid(table, "luatx in batches of 16, with 8 concurrent batches, on one server with the given number of shards.", "shards"))
 	}
 	return report, nil
 }
@@ -111,8 +111,8 @@ func value(table measure.Table, way string, metric measure.Metric) string {
 // baseGrid returns all measurements of the base cell.
 func baseGrid(table measure.Table) suite.Grid {
 	grid := suite.Grid{
-		Caption: "64 callers on one server, with events of 300 bytes. × is the ratio to the pipeline mode. CPU times are for one transaction.",
-		Head:    []string{"way", "a second", "throughput ×", "server CPU ×", "server µs", "client µs", "allocations", "p50 ms", "p99 ms"},
+		Caption: "64 callers on one server, with events of 300 bytes. × is the ratio to pipeline mode. CPU times and allocations are per transaction.",
+		Head:    []string{"way", "per second", "throughput ×", "server CPU ×", "server µs", "client µs", "allocations", "p50 ms", "p99 ms"},
 	}
 	for _, way := range table.Ways {
 		grid.Rows = append(grid.Rows, []string{
@@ -126,7 +126,7 @@ func baseGrid(table measure.Table) suite.Grid {
 
 // axisGrid returns throughput and server CPU of each way at each point, and the absolute numbers of the baseline.
 func (r results) axisGrid(a axis) suite.Grid {
-	grid := suite.Grid{Caption: a.caption + " Each cell has the ratios to the pipeline mode: throughput · server CPU of a transaction.", Head: []string{"way"}}
+	grid := suite.Grid{Caption: a.caption + " Each cell has two ratios to pipeline mode: throughput · server CPU time per transaction.", Head: []string{"way"}}
 	for _, c := range a.cells {
 		grid.Head = append(grid.Head, a.label+" "+c.label)
 	}
@@ -142,7 +142,7 @@ func (r results) axisGrid(a axis) suite.Grid {
 
 func (results) point(table measure.Table, way string) string {
 	if way == ways.ThreeStep {
-		return fmt.Sprintf("%s a second · %s µs", value(table, way, measure.Throughput), value(table, way, measure.ServerCPUs))
+		return fmt.Sprintf("%s per second · %s µs", value(table, way, measure.Throughput), value(table, way, measure.ServerCPUs))
 	}
 	throughput, cpu := to(table, way, measure.Throughput), to(table, way, measure.ServerCPUs)
 	if throughput == "" {
@@ -153,7 +153,7 @@ func (results) point(table measure.Table, way string) string {
 
 func (r results) plot(a axis, kind string, metric measure.Metric) suite.Plot {
 	p := suite.Plot{
-		Name: "commit-" + a.name + "-" + kind, Title: "Commit: " + kind + " by " + a.label + ", relative to the pipeline mode",
+		Name: "commit-" + a.name + "-" + kind, Title: "Commit: " + kind + " by " + a.label + ", relative to pipeline mode",
 		XLabel: a.label, YLabel: "× pipeline mode", LogY: kind == "throughput",
 	}
 	for _, c := range a.cells {
@@ -174,7 +174,7 @@ func (r results) plot(a axis, kind string, metric measure.Metric) suite.Plot {
 func spreadGrid(table measure.Table) suite.Grid {
 	grid := suite.Grid{
 		Caption: "luatx with 64 callers on 16 tags: one server, and three masters that share the same cores.",
-		Head:    []string{"", "a second", "server µs a transaction", "throughput × one server", "server CPU × one server"},
+		Head:    []string{"", "per second", "server µs per transaction", "throughput × one server", "server CPU × one server"},
 	}
 	for _, way := range table.Ways {
 		row := []string{way, value(table, way, measure.Throughput), value(table, way, measure.ServerCPUs)}

@@ -106,7 +106,7 @@ func once(ctx context.Context, running *measure.Running, n int) error {
 
 // growthGrid has each size beside the first.
 func growthGrid(table measure.Table, caption, what string) suite.Grid {
-	grid := suite.Grid{Caption: caption, Head: []string{what, "a second", "server µs a transaction", "server CPU × the first"}}
+	grid := suite.Grid{Caption: caption, Head: []string{what, "per second", "server µs per transaction", "server CPU × the first"}}
 	for _, way := range table.Ways {
 		ratio, err := table.Ratio(way, table.Ways[0], measure.ServerCPUs)
 		if err != nil {
@@ -172,7 +172,7 @@ func complete(ctx context.Context, node *redistest.Server, n int) error {
 			return nil
 		}
 		if !sleep.For(ctx, 50*time.Millisecond) {
-			return fmt.Errorf("%d masters are no cluster yet: %w", n, ctx.Err())
+			return fmt.Errorf("the cluster of %d masters is not ready: %w", n, ctx.Err())
 		}
 	}
 }

@@ -39,12 +39,12 @@ var rows = []row{
 	{"instructions_batch64_k", "luatx, in batches of 64", commits(ways.Batch64)},
 	{"instructions_general_alone_k", "luatx, alone in the general script", commits(ways.General)},
 	{"instructions_general_batch16_k", "luatx, in batches of 16 in the general script", commits(ways.General16)},
-	{"instructions_relay_k", "luatx relay, an event", relays(false)},
-	{"instructions_relay_given_k", "luatx relay, an event with an id of the caller's", relays(true)},
+	{"instructions_relay_k", "luatx relay, per event", relays(false)},
+	{"instructions_relay_given_k", "luatx relay, per event with an id that the caller set", relays(true)},
 }
 
-const intro = `Thousands of instructions that the server runs in user space for one transaction or event, counted by callgrind. The
-transaction is that of the section on commits.`
+const intro = `callgrind counts the instructions that the server executes in user space for one transaction or event, in thousands. The
+transaction is the same as in the section Commit.`
 
 func run(ctx context.Context, env suite.Env) (report suite.Report, err error) {
 	c, err := newCounter(ctx)
@@ -53,7 +53,7 @@ func run(ctx context.Context, env suite.Env) (report suite.Report, err error) {
 	}
 	defer func() { err = errors.Join(err, c.close()) }()
 	report = suite.Report{Title: "Instructions", Intro: intro, Figures: map[string]measure.Spread{}}
-	grid := suite.Grid{Caption: "On one server, from one caller.", Head: []string{"way", "thousand instructions"}}
+	grid := suite.Grid{Caption: "One caller on one server.", Head: []string{"way", "thousand instructions"}}
 	for _, r := range rows {
 		if !env.Wanted(r.name) {
 			continue

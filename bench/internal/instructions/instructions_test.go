@@ -35,7 +35,7 @@ func TestInstructionsAreThoseRecorded(t *testing.T) {
 		t.Fatal(err)
 	}
 	if server.Version != recordedOn {
-		t.Skipf("the counts are those of Redis %s, and the server here is %s", recordedOn, server.Version)
+		t.Skipf("the counts were recorded on Redis %s, but this server is version %s", recordedOn, server.Version)
 	}
 	c, err := newCounter(t.Context())
 	if skip := suite.SkipError(""); errors.As(err, &skip) {
@@ -56,7 +56,7 @@ func TestInstructionsAreThoseRecorded(t *testing.T) {
 		}
 		t.Logf("%s: %.1f", r.figure, got)
 		if want := recorded[r.figure]; math.Abs(got-want) > margin*want {
-			t.Errorf("%s: %.1f thousand instructions, %.1f are recorded", r.name, got, want)
+			t.Errorf("%s: %.1f thousand instructions, recorded are %.1f", r.name, got, want)
 		}
 	}
 }

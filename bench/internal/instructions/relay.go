@@ -62,7 +62,7 @@ func newRelays(c *counter, given bool) (work, error) {
 				select {
 				case <-published:
 				case err := <-ended:
-					return fmt.Errorf("the relay ended early: %w", err)
+					return fmt.Errorf("the relay stopped early: %w", err)
 				}
 			}
 			stop()
@@ -71,7 +71,7 @@ func newRelays(c *counter, given bool) (work, error) {
 			}
 			left, err := store.Counts(context.WithoutCancel(ctx))
 			if err == nil && left.Pending > 0 {
-				err = fmt.Errorf("%d events are left", left.Pending)
+				err = fmt.Errorf("%d events were not published", left.Pending)
 			}
 			return err
 		},

@@ -20,12 +20,12 @@ import (
 // The ways to drain a backlog.
 const (
 	theRelay      = "luatx relay"
-	relayForgets  = "luatx relay that keeps no sent ids"
+	relayForgets  = "luatx relay that does not keep sent ids"
 	relayOfMany   = "luatx relay, 16 tags"
 	streamLoop    = "XREADGROUP 100, then XACK with XDEL"
 	decodingLoop  = "the same loop, decoding the events"
-	fusedLoop     = "the same loop, with the next read"
-	oneByOne      = "XREADGROUP 1, XACK, XDEL, one by one"
+	fusedLoop     = "the same loop, with the next XREADGROUP in the pipeline"
+	oneByOne      = "XREADGROUP 1, XACK, XDEL, one after another"
 	drainBacklog  = 100_000
 	drainTimeout  = 2 * time.Minute
 	readAtOnce    = 100
@@ -45,8 +45,8 @@ func drain(ctx context.Context, env suite.Env, b *bed, report *suite.Report) err
 	}
 	report.Measured = append(report.Measured, table)
 	grid := suite.Grid{
-		Caption: fmt.Sprintf("A backlog of %d events of 300 bytes, published to nobody; one server, one process.", cell.Ops),
-		Head:    []string{"way", "events a second", "× the loop", "server µs an event", "client µs an event"},
+		Caption: fmt.Sprintf("A relay or a loop in one process drains a backlog of %d events of 300 bytes on one server. The events are discarded.", cell.Ops),
+		Head:    []string{"way", "events per second", "× the loop", "server µs per event", "client µs per event"},
 	}
 	for _, way := range table.Ways {
 		row := []string{way}
@@ -118,7 +118,7 @@ func way(name string, b *bed, begin func() (drainer, error)) measure.Way {
 				}
 				left, err := d.left(ctx)
 				if err == nil && left > 0 {
-					err = fmt.Errorf("%d events are left", left)
+					err = fmt.Errorf("%d events were not published", left)
 				}
 				return err
 			},
@@ -154,7 +154,7 @@ func newRelayDrainer(client redis.UniversalClient, tags int, cfg relay.Config) (
 				return err
 			}
 			if got := published.Load(); got != int64(n) {
-				return fmt.Errorf("%d events were published of %d", got, n)
+				return fmt.Errorf("%d of %d events were published", got, n)
 			}
 			return nil
 		},

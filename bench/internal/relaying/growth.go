@@ -24,8 +24,8 @@ func growth(ctx context.Context, env suite.Env, b *bed, report *suite.Report) er
 		}
 		backlogs = append(backlogs, l)
 	}
-	grid := suite.Grid{Caption: "Server µs an event while so many are pending, and what that is of the first.", Head: []string{"script"}}
-	plot := suite.Plot{Name: "relay-growth", Title: "Server CPU an event, to that with 10,000 pending", XLabel: "pending", YLabel: "×"}
+	grid := suite.Grid{Caption: "Server µs per event by the number of pending events, and the ratio to the first column.", Head: []string{"script"}}
+	plot := suite.Plot{Name: "relay-growth", Title: "Server CPU time per event, relative to 10,000 pending events", XLabel: "pending", YLabel: "×"}
 	for _, l := range backlogs {
 		grid.Head, plot.X = append(grid.Head, suite.Number(float64(l.size))), append(plot.X, suite.Number(float64(l.size)))
 	}
@@ -184,7 +184,7 @@ func (l *backlog) settle(ctx context.Context) error {
 	done, err := l.scripts.Settle(ctx, l.shard, shard.Settling{Attempts: 10, Base: time.Second, Cap: time.Minute, Retention: time.Hour}, batch)
 	for _, what := range done.Done {
 		if what != "sent" {
-			return fmt.Errorf("an event was settled as %s", what)
+			return fmt.Errorf("an event was settled with the outcome %s", what)
 		}
 	}
 	return err

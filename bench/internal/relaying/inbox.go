@@ -19,16 +19,17 @@ const (
 	inboxAtOnce  = 500
 	keptFor      = 24 * time.Hour
 	inboxNames   = 36 // characters of an id
-	inboxCaption = "Memory of the server for each of %s ids of %d characters that are known for 24 hours."
+	inboxCaption = "Server memory per id, with %s ids of %d characters that are kept for 24 hours."
 )
 
 // bucketed is the note about another layout.
-const bucketed = `**A bucketed inbox** would keep the digests in many small hashes, of up to about 100 each, which Redis holds as one packed
-list: 42 bytes an id in a prototype, less than half of what one hash takes. It would buy memory alone: 1,000 messages a second
-for 24 hours take about 8 GB in one hash, and would take 3.6 GB. It would cost a key for each bucket, which a script must
-declare. A batch of 64 transactions would touch up to 128 buckets more, and every lookup would read through half a list, at one to
-two microseconds instead of half a microsecond. The rotation of the generations, one RENAME now, would delete thousands of keys, or
-set a time to live on each. Policies such as volatile-lru may evict such keys, and the inbox would forget their ids silently.`
+const bucketed = `**A bucketed inbox** would keep the digests in many small hashes of up to about 100 entries, which Redis stores as packed lists.
+A prototype used 42 bytes per id, less than half of the bytes in one hash. The only benefit would be memory: the ids of 1,000
+messages per second for 24 hours take about 8 GB in one hash, and would take 3.6 GB in buckets. Every bucket would need a key, which
+a script must declare. A batch of 64 transactions would access up to 128 more keys. Every lookup would scan half a list on average,
+which takes one to two microseconds instead of half a microsecond. The rotation of the generations is one RENAME now. It would have
+to delete thousands of keys, or to set a time to live on each of them. Policies such as volatile-lru may evict such keys, and the
+inbox would lose their ids silently.`
 
 // inbox measures the memory of an id in the inbox of luatx, and as a key of its own.
 func inbox(ctx context.Context, env suite.Env, b *bed, report *suite.Report) error {
@@ -37,14 +38,14 @@ func inbox(ctx context.Context, env suite.Env, b *bed, report *suite.Report) err
 		n /= 10
 	}
 	grid := suite.Grid{
-		Caption: fmt.Sprintf(inboxCaption, suite.Number(float64(n)), inboxNames), Head: []string{"way", "bytes an id"},
+		Caption: fmt.Sprintf(inboxCaption, suite.Number(float64(n)), inboxNames), Head: []string{"way", "bytes per id"},
 	}
 	for _, way := range []struct {
 		name, figure string
 		fill         func(context.Context, *bed, int, int) error
 	}{
-		{"luatx' inbox", "inbox_bytes", fillInbox},
-		{"a key each: SET NX with EX", "", fillKeys},
+		{"luatx inbox", "inbox_bytes", fillInbox},
+		{"one key per id, by SET NX with EX", "", fillKeys},
 	} {
 		env.Log("%d ids, %s", n, way.name)
 		bytes, err := b.memory(ctx, n, way.fill)
@@ -115,7 +116,7 @@ func fillInbox(ctx context.Context, b *bed, from, n int) error {
 				return result.Err
 			}
 			if result.Outcome != luatx.Committed {
-				return fmt.Errorf("an id was a duplicate: %v", result.Outcome)
+				return fmt.Errorf("a new id was treated as a duplicate: %v", result.Outcome)
 			}
 		}
 	}

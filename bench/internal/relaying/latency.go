@@ -35,8 +35,8 @@ func lineups() []lineup {
 	return []lineup{
 		{inlineWay, &relay.Config{}, false, both},
 		{otherWay, nil, false, both},
-		{"cold, told by a wake-up", &relay.Config{NoInline: true}, false, both},
-		{"cold, found by the sweep of a second", &relay.Config{NoInline: true, NoWakeUps: true}, true, []int{few}},
+		{"cold, notified by a wake-up", &relay.Config{NoInline: true}, false, both},
+		{"cold, found by a sweep every second", &relay.Config{NoInline: true, NoWakeUps: true}, true, []int{few}},
 	}
 }
 
@@ -80,14 +80,14 @@ func latency(ctx context.Context, env suite.Env, b *bed, report *suite.Report) e
 			}
 			got, err := c.measure(ctx, b, c.rate, lasting)
 			if err != nil {
-				return fmt.Errorf("%s at %d a second: %w", c.name, c.rate, err)
+				return fmt.Errorf("%s at %d commits per second: %w", c.name, c.rate, err)
 			}
 			c.readings = append(c.readings, got)
 		}
 	}
 	grid := suite.Grid{
-		Caption: "From the commit's reply to the publish, and the commit's own round trip, in ms; 16 tags, one event a transaction.",
-		Head:    []string{"way", "commits a second", "p50", "p99", "commit p50", "p50 × commit"},
+		Caption: "Time from the reply to a commit until its event is published, and the round trip of the commit, in ms. Every transaction has one event, on one of 16 tags.",
+		Head:    []string{"way", "commits per second", "p50", "p99", "commit p50", "p50 × commit"},
 	}
 	worst := func(name string, over []float64) {
 		if s := measure.Over(over); s.Median >= report.Figures[name].Median {
@@ -96,7 +96,7 @@ func latency(ctx context.Context, env suite.Env, b *bed, report *suite.Report) e
 	}
 	for _, c := range cells {
 		var p50, p99, commit, ratio []float64
-		table := measure.Table{Cell: fmt.Sprintf("latency at %d a second", c.rate), Ways: []string{c.name, c.name + ": commit"}}
+		table := measure.Table{Cell: fmt.Sprintf("latency at %d per second", c.rate), Ways: []string{c.name, c.name + ": commit"}}
 		for _, r := range c.readings {
 			median := quantile(r.publish, .5)
 			p50, p99 = append(p50, ms(median)), append(p99, ms(quantile(r.publish, .99)))
@@ -200,7 +200,7 @@ func heard(ctx context.Context, b *bed) error {
 		}
 		select {
 		case <-ctx.Done():
-			return fmt.Errorf("no subscriber for wake-ups: %w", ctx.Err())
+			return fmt.Errorf("no relay subscribes to wake-ups: %w", ctx.Err())
 		case <-time.After(time.Millisecond):
 		}
 	}
@@ -291,7 +291,7 @@ func (t *times) wait(ctx context.Context) error {
 	case <-t.all:
 		return nil
 	case <-ctx.Done():
-		return fmt.Errorf("%d events of %d were not published: %w", t.missing.Load(), len(t.trips), ctx.Err())
+		return fmt.Errorf("%d of %d events were not published: %w", t.missing.Load(), len(t.trips), ctx.Err())
 	}
 }
 

@@ -21,9 +21,9 @@ import (
 // Group returns the group of these measurements.
 func Group() suite.Group { return suite.Group{Name: "relay", Run: run} }
 
-const intro = `These figures are about events after their commit. The relays publish a backlog to nobody, so only the cost of the queue
-remains: reading events and recording which were sent. A *relay* counts attempts, holds leases, decodes every event and
-remembers the ids of the events that it has sent. The loops over a stream do none of that.`
+const intro = `This section measures the handling of events after their commit. The publisher of the relays discards the events, so the figures
+show only the cost of the queue: reading events and recording which of them were sent. A *relay* counts attempts, holds leases,
+decodes every event and remembers the ids of the events that it has sent. The loops over a stream do none of that.`
 
 // part is one measurement of the group, which adds its result to the report.
 type part struct {

@@ -68,7 +68,7 @@ func TestDrainFailsIfEventsAreLeft(t *testing.T) {
 		drain func(context.Context, int) error
 		want  string
 	}{
-		{"lazy", func(context.Context, int) error { return nil }, "10 events are left"},
+		{"lazy", func(context.Context, int) error { return nil }, "10 events were not published"},
 		{"sound", loop{client: b.client, count: 3}.drain, ""},
 	} {
 		lazy := way(d.name, b, func() (drainer, error) {

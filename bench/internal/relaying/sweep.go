@@ -51,9 +51,9 @@ func sweep(ctx context.Context, env suite.Env, b *bed, report *suite.Report) err
 	report.Measured = append(report.Measured, table)
 	report.Figures["sweep_core_percent"] = measure.Over(cores)
 	report.Grids = append(report.Grids, suite.Grid{
-		Caption: fmt.Sprintf("A server's core for the sweep of %d empty shards once a minute, however many relays share it; measured at once every %v. An idle server by itself: %s %%.",
+		Caption: fmt.Sprintf("Share of a server core for a sweep of %d empty shards once a minute. Relays share the sweep, so their number does not matter. The measured relays sweep every %v. An idle server uses %s %%.",
 			len(tr.Keyspace().Slots()), quickSweep, suite.Number(measure.Over(idle).Median)),
-		Head: []string{"% of a core", "server ms a sweep"},
+		Head: []string{"% of a core", "server ms per sweep"},
 		Rows: [][]string{{suite.Spread(measure.Over(cores)), suite.Number(measure.Over(cores).Median / 100 * usualSweep.Seconds() * 1e3)}},
 	})
 	return nil

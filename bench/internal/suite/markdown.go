@@ -28,7 +28,7 @@ func (r Report) Markdown(env string) string {
 
 // goals lists the section's figures with their goals.
 func (r Report) goals() Grid {
-	grid := Grid{Head: []string{"figure", "what", "goal", "measured", ""}}
+	grid := Grid{Head: []string{"figure", "meaning", "goal", "measured", ""}}
 	for _, goal := range Goals() {
 		got, ok := r.Figures[goal.Figure]
 		if !ok {

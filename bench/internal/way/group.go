@@ -21,10 +21,10 @@ type comparison struct {
 
 func comparisons() []comparison {
 	return []comparison{
-		{"consume", "Messages are consumed, committed and acknowledged. The events stay in the outbox. stack.Pipelined is the pipeline mode in the same router; by hand means without a router", Consume(), ThreeStep, map[string][2]string{
+		{"consume", `Messages are consumed, committed and acknowledged. The events stay in the outbox. stack.Pipelined is pipeline mode in the same Router. "By hand" means without a Router.`, Consume(), ThreeStep, map[string][2]string{
 			"consume_vs_three_step": {Batches, ThreeStep},
 		}},
-		{"whole way", "Messages are consumed and committed, and their events are published and settled, with 64 messages in flight", Whole(), Asynq, map[string][2]string{
+		{"whole way", "Messages are consumed and committed, and their events are published and settled, with 64 messages in flight.", Whole(), Asynq, map[string][2]string{
 			"way_vs_asynq": {Inline, Asynq}, "way_vs_watermill": {Inline, Watermill},
 		}},
 	}
@@ -37,11 +37,11 @@ func Group() suite.Group {
 
 func run(ctx context.Context, env suite.Env) (suite.Report, error) {
 	report := suite.Report{
-		Title: "Messages, from end to end",
+		Title: "Messages from end to end",
 		Intro: "Each way processes a backlog of messages to the end. For each message it checks an id that is kept for 24 hours, sets " +
 			"three fields with HSET, runs INCR, adds an event of 300 bytes, and acknowledges the message. The handler of asynq " +
 			"enqueues the next task. The router of Watermill publishes the messages that its handler returns, and deduplicates with " +
-			"SET NX. The plain loop sends the same commands in pipelines without atomicity, which is the limit.",
+			"SET NX. The plain loop sends the same commands in pipelines without atomicity, so it shows the limit.",
 		Figures: map[string]measure.Spread{},
 	}
 	for _, c := range comparisons() {
@@ -81,7 +81,7 @@ func (c comparison) measure(ctx context.Context, env suite.Env) (measure.Table, 
 
 func (c comparison) grid(table measure.Table) (suite.Grid, error) {
 	grid := suite.Grid{Caption: c.title, Head: []string{
-		"way", "× " + c.base, "lowest to highest", "messages a second", "server µs", "client µs", "client allocations",
+		"way", "× " + c.base, "lowest to highest", "messages per second", "server µs", "client µs", "client allocations",
 	}}
 	for _, way := range table.Ways {
 		times, err := table.Ratio(way, c.base, measure.Throughput)

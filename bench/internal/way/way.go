@@ -39,7 +39,7 @@ func Consume() []measure.Way {
 		t.way("pipeline mode by hand, 16 workers", func(w work) (line, error) {
 			return &threeStep{work: w, workers: 16}, nil
 		}),
-		t.way("pipeline mode by hand, 16 workers that read for themselves", func(w work) (line, error) {
+		t.way("pipeline mode by hand, 16 workers with a reader each", func(w work) (line, error) {
 			return &threeStep{work: w, workers: 16, alone: true}, nil
 		}),
 		t.way(ThreeStep, func(w work) (line, error) {
@@ -54,7 +54,7 @@ func Consume() []measure.Way {
 		t.way(Batches, func(w work) (line, error) {
 			return (&service{work: w, inFlight: 64, batches: true}).connect()
 		}),
-		t.way("plain loop, 64 at a time", func(w work) (line, error) {
+		t.way("plain loop, 64 messages at a time", func(w work) (line, error) {
 			return &plainLoop{work: w, batch: 64, loops: 1, events: w.outbox}, nil
 		}),
 	}
@@ -76,7 +76,7 @@ func Whole() []measure.Way {
 		}),
 		t.way(Asynq, func(w work) (line, error) { return &onAsynq{w, inFlight}, nil }),
 		t.way(Watermill, func(w work) (line, error) { return &onWatermill{w, inFlight}, nil }),
-		t.way("plain loops, 2 of 32", func(w work) (line, error) {
+		t.way("plain loops, 2 with 32 messages each", func(w work) (line, error) {
 			return &plainLoop{work: w, batch: inFlight / 2, loops: 2, events: outStream}, nil
 		}),
 	}
@@ -131,7 +131,7 @@ func (r *rounds) prepare(ctx context.Context, n int) error {
 
 // run processes n messages. The processing stops afterwards, because waiting for its readers is not part of the work.
 func (r *rounds) run(ctx context.Context, n int) error {
-	ctx, cancel := context.WithTimeoutCause(ctx, roundTimeout, fmt.Errorf("a round of %d messages did not end", n))
+	ctx, cancel := context.WithTimeoutCause(ctx, roundTimeout, fmt.Errorf("a round of %d messages timed out", n))
 	failing, fail := context.WithCancelCause(ctx)
 	stop := r.begin(context.WithoutCancel(ctx), fail)
 	defer r.ending.Go(func() {

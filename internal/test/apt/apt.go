@@ -22,7 +22,7 @@ const (
 var (
 	ErrNotAllowed = errors.New("not installed automatically; run as root on Debian, or set SETUP=1")
 	ErrOff        = errors.New("not installed automatically, because SETUP=0 disables it")
-	ErrNoApt      = errors.New("not installed automatically, because there is no apt-get")
+	ErrNoApt      = errors.New("not installed automatically, because apt-get is missing")
 )
 
 // Install installs a package, unless what it brings is there, and says so in one line on the standard error before. It does
@@ -55,7 +55,7 @@ func (s system) install(pkg string, there func() bool) error {
 	}
 	failed := filepath.Join(os.TempDir(), "luatx-apt-"+strconv.Itoa(s.uid)+"-"+pkg+".failed")
 	if info, err := os.Stat(failed); err == nil && time.Since(info.ModTime()) < failureCounts {
-		return fmt.Errorf("an installation failed just now, see %s", failed)
+		return fmt.Errorf("the last installation failed moments ago; see %s", failed)
 	}
 	fmt.Fprintf(os.Stderr, "luatx: installing the Debian package %s as root, for tests; SETUP=0 prevents it\n", pkg)
 	if err := s.run(pkg); err != nil {

@@ -27,7 +27,7 @@ const fakeApt = `#!/bin/sh
 echo "$*" >>"$LUATX_APT_CHILD/calls"
 case "$*" in *" install "*) ;; *) exit 0 ;; esac
 "$LUATX_APT_CHILD/policy"
-[ $? -eq 101 ] || echo "a service is started" >>"$LUATX_APT_CHILD/calls"
+[ $? -eq 101 ] || echo "a service was started" >>"$LUATX_APT_CHILD/calls"
 [ ! -e "$LUATX_APT_CHILD/do" ] || . "$LUATX_APT_CHILD/do"
 echo >"$LUATX_APT_CHILD/program"
 `
@@ -46,7 +46,7 @@ type fake string
 func newFake(t *testing.T) fake {
 	t.Helper()
 	if _, err := exec.LookPath("timeout"); err != nil {
-		t.Skip("the script needs timeout of coreutils, as on Debian")
+		t.Skip("needs the timeout program of coreutils, as on Debian")
 	}
 	f := fake(t.TempDir())
 	f.write(t, "apt-get", fakeApt)
@@ -70,8 +70,8 @@ func (f fake) installs(t *testing.T) int {
 	t.Helper()
 	calls, err := os.ReadFile(f.path("calls"))
 	assert.Must(t, err)
-	if strings.Contains(string(calls), "a service is started") {
-		t.Error("a service is started")
+	if strings.Contains(string(calls), "a service was started") {
+		t.Error("a service was started")
 	}
 	return strings.Count(string(calls), " install -y -qq --no-install-recommends "+pkg+"\n")
 }
@@ -98,7 +98,7 @@ func (f fake) ask(t *testing.T, env ...string) (string, error) {
 func TestChild(t *testing.T) {
 	f := fake(os.Getenv(envChild))
 	if f == "" {
-		t.Skip("runs as a child of other tests only")
+		t.Skip("runs only as a child of other tests")
 	}
 	uid, err := strconv.Atoi(os.Getenv(envUID))
 	assert.Must(t, err)
@@ -127,11 +127,11 @@ func TestProcessesInstallOnce(t *testing.T) {
 	}
 	assert.Equal(t, f.installs(t), 1, "installations")
 	if f.exists("policy") {
-		t.Error("services are forbidden for good")
+		t.Error("the policy still forbids services")
 	}
 }
 
-func TestInstallationIsAnnouncedBefore(t *testing.T) {
+func TestInstallationIsAnnouncedBeforeItRuns(t *testing.T) {
 	t.Parallel()
 	f := newFake(t)
 	f.write(t, "do", "echo apt-get runs; exit 100")
@@ -153,7 +153,7 @@ func TestInstallationLeavesNoFile(t *testing.T) {
 	assert.Must(t, err)
 	for _, entry := range entries {
 		if !slices.Contains([]string{"apt-get", "sudo", "calls", "program"}, entry.Name()) {
-			t.Errorf("%s is left", entry.Name())
+			t.Errorf("file %s was left behind", entry.Name())
 		}
 	}
 }
@@ -170,7 +170,7 @@ func TestPolicyIsRemovedIfInstallationIsKilled(t *testing.T) {
 	if err := cmd.Run(); err == nil || !f.exists("session") {
 		t.Fatalf("the installation was not killed: %v", err)
 	}
-	wait(t, "services are forbidden for good", func() bool { return !f.exists("policy") })
+	wait(t, "the policy still forbids services", func() bool { return !f.exists("policy") })
 }
 
 // wait fails the test with a text unless the condition holds within 10 s.
@@ -200,7 +200,7 @@ func TestPolicyWithoutItsGuardAllowsServicesAndIsRemoved(t *testing.T) {
 		return exec.CommandContext(t.Context(), f.path("left")).Run() == nil
 	})
 	if f.exists("left") {
-		t.Error("the policy stays")
+		t.Error("the policy was not removed")
 	}
 }
 
@@ -213,24 +213,24 @@ func TestFailureIsRecorded(t *testing.T) {
 		t.Errorf("%v: %s", err, out)
 	}
 	if f.exists("policy") {
-		t.Error("services are forbidden for good")
+		t.Error("the policy still forbids services")
 	}
 	note := f.path("luatx-apt-0-" + pkg + ".failed")
-	if out, err := f.ask(t); err == nil || !strings.Contains(out, "failed just now, see "+note) {
+	if out, err := f.ask(t); err == nil || !strings.Contains(out, "failed moments ago; see "+note) {
 		t.Errorf("%v: %s", err, out)
 	}
 	assert.Equal(t, f.installs(t), 1, "tries")
 	if text, err := os.ReadFile(note); err != nil || !strings.Contains(string(text), "line 6") {
-		t.Errorf("the note says %q: %v", text, err)
+		t.Errorf("the note contains %q: %v", text, err)
 	}
 	long := time.Now().Add(-failureCounts)
 	assert.Must(t, errors.Join(os.Chtimes(note, long, long), os.Remove(f.path("do"))))
 	if out, err := f.ask(t); err != nil || f.installs(t) != 2 {
-		t.Errorf("an old failure counts: %v: %s", err, out)
+		t.Errorf("an old failure prevents the installation: %v: %s", err, out)
 	}
 }
 
-func TestInstallationIsBounded(t *testing.T) {
+func TestInstallationTimesOut(t *testing.T) {
 	t.Parallel()
 	f := newFake(t)
 	f.write(t, "do", "sleep 60")
@@ -238,7 +238,7 @@ func TestInstallationIsBounded(t *testing.T) {
 		t.Errorf("%v: %s", err, out)
 	}
 	if f.exists("policy") {
-		t.Error("services are forbidden for good")
+		t.Error("the policy still forbids services")
 	}
 }
 
@@ -251,7 +251,7 @@ func TestPolicyOfTheSystemIsKept(t *testing.T) {
 		t.Errorf("%v: %s", err, out)
 	}
 	if text, err := os.ReadFile(f.path("policy")); err != nil || string(text) != own {
-		t.Errorf("it is %q now: %v", text, err)
+		t.Errorf("the system's policy is now %q: %v", text, err)
 	}
 }
 
@@ -262,19 +262,19 @@ func TestSudoIsUsedUnlessRoot(t *testing.T) {
 		t.Errorf("%v: %s", err, out)
 	}
 	if calls, err := os.ReadFile(f.path("calls")); err != nil || !strings.HasPrefix(string(calls), "sudo\n") {
-		t.Errorf("without sudo: %s%v", calls, err)
+		t.Errorf("sudo was not used: %s%v", calls, err)
 	}
 }
 
-func TestInstallationIsRefusedIfNotAllowed(t *testing.T) {
+func TestInstallReturnsErrorIfNotAllowed(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct {
 		name, uid, env string
 		want           error
 	}{
 		{"no apt-get", "1000", "PATH=", ErrNoApt},
-		{"neither root nor asked to", "1000", "SETUP=", ErrNotAllowed},
-		{"switched off", "0", "SETUP=0", ErrOff},
+		{"neither root nor requested", "1000", "SETUP=", ErrNotAllowed},
+		{"disabled", "0", "SETUP=0", ErrOff},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()

@@ -15,12 +15,12 @@ type KillTest struct {
 	Args []string
 	// Publish publishes the messages from to to-1 of each account, in order.
 	Publish func(from, to int)
-	// Forget makes the source forget what was acknowledged. No member runs meanwhile.
+	// Forget makes the source forget all acknowledgements. No member runs meanwhile.
 	Forget func()
 }
 
 // Run publishes messages while a member is killed every second and another one stalls now and then. In the middle, all members are
-// killed and the source forgets what was acknowledged. Every message must be applied once and in order. With LUATX_VERIFY, there
+// killed and the source forgets all acknowledgements. Every message must be applied once and in order. With LUATX_VERIFY, there
 // are 100,000 messages.
 func (k KillTest) Run(t *testing.T) {
 	t.Helper()
@@ -58,14 +58,14 @@ func (k KillTest) Run(t *testing.T) {
 		applied, err = k.Ledger.Applied(t.Context(), Accounts)
 		redistest.Must(t, err)
 		if time.Since(begun) > 20*time.Minute || t.Failed() {
-			t.Fatalf("%d of %d messages are applied", applied, total)
+			t.Fatalf("%d of %d messages were applied", applied, total)
 		}
-		t.Logf("%v: %d of %d", time.Since(begun).Round(time.Second), applied, total)
+		t.Logf("%v: %d of %d messages applied", time.Since(begun).Round(time.Second), applied, total)
 	}
 	wake()
 	took := time.Since(begun)
 	k.Ledger.Want(t, Accounts, each)
 	positions, bytes := k.Ledger.Positions(t)
-	t.Logf("%d messages of %d accounts in %v: %d kills, %d stalls, everything delivered again once; %d positions of %d bytes together",
+	t.Logf("%d messages of %d accounts in %v: %d kills, %d stalls, one redelivery of every message; %d positions use %d bytes in total",
 		total, Accounts, took.Round(time.Second), crew.Kills, crew.Stalls, positions, bytes)
 }

@@ -91,7 +91,7 @@ func (l *Ledger) Engine(hooks Hooks, subs ...message.Subscriber) (*message.Engin
 			}
 		}
 		if isParked(n) {
-			return nil, message.Permanent(errors.New("refused for good"))
+			return nil, message.Permanent(errors.New("permanent failure for the test"))
 		}
 		key, err := l.listKey(msg.Subject())
 		if err != nil {
@@ -178,16 +178,16 @@ func (l *Ledger) Want(t testing.TB, accounts, each int) {
 			}
 			name := fmt.Sprintf(`%s {"Number":%d}`, Account(i), n)
 			if parked[name] != 1 {
-				t.Errorf("%s is parked %d times", name, parked[name])
+				t.Errorf("message %s has %d dead letters, want 1", name, parked[name])
 			}
 			delete(parked, name)
 		}
 		if list := l.List(t, i); fmt.Sprint(list) != fmt.Sprint(want) {
-			t.Errorf("%s has %d entries of %d: %v", Account(i), len(list), len(want), list)
+			t.Errorf("account %s has %d of %d entries: %v", Account(i), len(list), len(want), list)
 		}
 	}
 	if len(parked) > 0 {
-		t.Errorf("other messages are parked: %v", parked)
+		t.Errorf("unexpected dead letters: %v", parked)
 	}
 }
 

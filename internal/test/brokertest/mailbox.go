@@ -30,7 +30,7 @@ func (m *Mailbox) Take(event *message.RawMessage) error {
 	defer m.mu.Unlock()
 	switch {
 	case m.down:
-		return relay.Unavailable(errors.New("out of reach"))
+		return relay.Unavailable(errors.New("destination unreachable"))
 	case m.refused[event.ID()]:
 		return message.Permanent(errors.New("refused"))
 	}
@@ -99,11 +99,11 @@ func Next(t testing.TB, in <-chan *message.RawMessage) *message.RawMessage {
 	select {
 	case msg, ok := <-in:
 		if !ok {
-			t.Fatal("the channel is closed")
+			t.Fatal("the channel was closed")
 		}
 		return msg
 	case <-time.After(time.Minute):
-		t.Fatal("no message came")
+		t.Fatal("no message arrived")
 	}
 	return nil
 }

@@ -64,7 +64,7 @@ func (o Orders) Serve(t testing.TB, in <-chan *message.RawMessage, to relay.Publ
 	var failing atomic.Int64
 	handler := message.NewHandler(func(ctx context.Context, msg *message.TypedMessage[order]) ([]*message.Message, error) {
 		if strings.HasSuffix(msg.Data.Order, "0") && failing.Add(1)%2 == 1 {
-			return nil, errors.New("not yet")
+			return nil, errors.New("fails on the first delivery")
 		}
 		key, err := o.tr.Keyspace().Key(msg.Subject(), "orders")
 		if err != nil {

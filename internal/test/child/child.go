@@ -80,7 +80,7 @@ func (p *Process) End(signal os.Signal) error {
 	}
 	err := p.cmd.Process.Kill()
 	<-p.done
-	return errors.Join(fmt.Errorf("process %d did not end by %v within 10 s and was killed", p.Pid(), signal), err)
+	return errors.Join(fmt.Errorf("process %d did not exit within 10 s of %v and was killed", p.Pid(), signal), err)
 }
 
 // Kill ends the process at once.
@@ -100,7 +100,7 @@ func (p *Process) Await(ctx context.Context, output func() string, ready func() 
 		case <-ctx.Done():
 			return fmt.Errorf("%w: %w", context.Cause(ctx), err)
 		case <-p.done:
-			return fmt.Errorf("%s ended at its start: %s", p.cmd.Path, output())
+			return fmt.Errorf("%s exited during startup: %s", p.cmd.Path, output())
 		case <-ticker.C:
 		}
 	}

@@ -26,7 +26,7 @@ func Owner(names ...string) (*syscall.Credential, error) {
 		gid, errGroup := strconv.ParseUint(found.Gid, 10, 32)
 		return &syscall.Credential{Uid: uint32(uid), Gid: uint32(gid)}, errors.Join(errUser, errGroup)
 	}
-	return nil, fmt.Errorf("no user of %q exists to run the server as", names)
+	return nil, fmt.Errorf("cannot run the server: none of the users %q exists", names)
 }
 
 // Directory makes a temporary directory of the owner's.

@@ -32,13 +32,13 @@ func Defaults(t *testing.T, cfg any) {
 			if got := v.FieldByName(name); got.Kind() != reflect.Struct && got.Kind() != reflect.Func {
 				compared++
 				if printed(got) != want {
-					t.Errorf("%T.%s is %s, and its comment says %s", cfg, name, printed(got), want)
+					t.Errorf("%T.%s defaults to %s, but its comment says %s", cfg, name, printed(got), want)
 				}
 			}
 		}
 	}
 	if compared == 0 {
-		t.Errorf("no field of %T has a default that can be compared", cfg)
+		t.Errorf("no field of %T has a documented default", cfg)
 	}
 }
 

@@ -91,7 +91,7 @@ func (r *run) round(ctx context.Context, n int) (s Sample, err error) {
 	n = max(n/r.Batch, 1) * r.Batch
 	if r.Prepare != nil {
 		if err := r.Prepare(ctx, n); err != nil {
-			return s, fmt.Errorf("preparing: %w", err)
+			return s, fmt.Errorf("prepare: %w", err)
 		}
 	}
 	runtime.GC() // what the way before has left is not this one's to sweep

@@ -58,7 +58,7 @@ func TestRatioIsComputedPerRound(t *testing.T) {
 		}
 	}
 	if got, err := table.Ratio("fast", "base", P99); err != nil || got != (Spread{}) {
-		t.Error("of what was not measured:", got, err)
+		t.Error("a way that was not measured has a value:", got, err)
 	}
 }
 
@@ -82,18 +82,18 @@ func TestHistogramReturnsQuantiles(t *testing.T) {
 	}
 }
 
-func TestBucketsAreContiguousAndHaveTheirMiddle(t *testing.T) {
+func TestBucketsAreContiguousAndContainTheirMiddle(t *testing.T) {
 	t.Parallel()
 	for n, last := uint64(0), -1; n < 1<<14; n++ {
 		b := bucket(n)
 		if b != last && b != last+1 {
-			t.Fatalf("%d is in bucket %d, after %d", n, b, last)
+			t.Fatalf("%d is in bucket %d, but its predecessor is in %d", n, b, last)
 		}
 		last = b
 	}
 	for b := range bucket(math.MaxInt64) + 1 {
 		if got := bucket(middle(b)); got != b {
-			t.Fatalf("the middle of %d is in %d", b, got)
+			t.Fatalf("the middle of bucket %d is in bucket %d", b, got)
 		}
 	}
 	assert.Equal(t, bucket(math.MaxUint64), buckets-1, "the last bucket")
@@ -171,7 +171,7 @@ func TestInterleaveMeasuresEachWayInEveryRound(t *testing.T) {
 		for _, s := range []*sleeper{slow, fast} {
 			slices.Sort(s.seen)
 			if len(s.seen) != s.prepared || s.seen[0] != 0 || s.seen[len(s.seen)-1] != s.prepared-1 || len(slices.Compact(s.seen)) != s.prepared {
-				t.Errorf("%d operations of %d prepared", len(s.seen), s.prepared)
+				t.Errorf("%d of %d prepared operations ran", len(s.seen), s.prepared)
 			}
 		}
 		for _, round := range table.Rounds {
@@ -183,7 +183,7 @@ func TestInterleaveMeasuresEachWayInEveryRound(t *testing.T) {
 		}
 		order := log[len(log)-10:]
 		if first := []string{order[0], order[2], order[4], order[6], order[8]}; len(slices.Compact(slices.Sorted(slices.Values(first)))) != 2 {
-			t.Errorf("always the same way first: %v", order)
+			t.Errorf("the same way ran first in every round: %v", order)
 		}
 	})
 }
@@ -247,7 +247,7 @@ func TestInterleaveReturnsTheFirstError(t *testing.T) {
 			t.Error(err)
 		}
 		if well.closed != 1 || sick.closed != 1 {
-			t.Error("left open")
+			t.Error("a way was not closed")
 		}
 	})
 }

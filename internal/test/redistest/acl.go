@@ -37,7 +37,7 @@ func rulesOf(lines [][]string, user string) ([]string, error) {
 		}
 	}
 	if len(all) == 0 {
-		return nil, errors.New("docs/acl.md has no rules for " + user)
+		return nil, errors.New("docs/acl.md has no rules for user " + user)
 	}
 	return all, nil
 }
@@ -71,7 +71,7 @@ func aclLinesOf(text string, b Binary) ([][]string, error) {
 		for line := range strings.Lines(block[2]) {
 			words := strings.Fields(line)
 			if len(words) < 4 || words[0] != "ACL" || words[1] != "SETUSER" {
-				return nil, fmt.Errorf("docs/acl.md: %q is no ACL SETUSER", line)
+				return nil, fmt.Errorf("docs/acl.md: %q is not an ACL SETUSER command", line)
 			}
 			all = append(all, words)
 		}

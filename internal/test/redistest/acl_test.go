@@ -8,7 +8,7 @@ import (
 	"github.com/luatx/luatx/internal/test/assert"
 )
 
-func TestRulesOfAUserDependOnTheVersion(t *testing.T) {
+func TestRulesOfUserDependOnServerVersion(t *testing.T) {
 	t.Parallel()
 	const text = "# Users\n\n```acl\nACL SETUSER app reset on >secret ~a:*\nACL SETUSER app +get +set\nACL SETUSER relay +del\n```\n\n" +
 		"```sh\nredis-cli\n```\n\n```acl 7.2\nACL SETUSER app +waitaof\n```\n"
@@ -30,13 +30,13 @@ func TestRulesOfAUserDependOnTheVersion(t *testing.T) {
 		}
 	}
 	if _, err := aclLinesOf("```acl\nCONFIG SET x y\n```\n", Binary{Version: "7.0.0"}); err == nil {
-		t.Error("what is no rule is taken for one")
+		t.Error("aclLinesOf accepted a line that is not an ACL SETUSER command")
 	}
 	for path, want := range map[string]bool{"/usr/bin/valkey-server 9.1.2": true, "/usr/bin/valkey-server 8.1.1": false, "/usr/bin/redis-server 7.2.0": false, "/usr/bin/redis-server 8.0.2": true} {
 		program, version, _ := strings.Cut(path, " ")
 		granted, err := Binary{Path: program, Version: version}.Rules("app")
 		if err != nil || slices.Contains(granted, "+hpexpireat") != want {
-			t.Errorf("%s: %q, %v, want rights on fields that expire: %t", path, granted, err, want)
+			t.Errorf("%s: %q, %v, want commands for expiring fields: %t", path, granted, err, want)
 		}
 	}
 	for _, user := range []string{"app", "relay", "operator"} {

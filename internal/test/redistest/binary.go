@@ -25,7 +25,7 @@ const (
 // ErrNoServer says that no server program was found and that none could be installed.
 var ErrNoServer = errors.New("no redis-server found")
 
-const howToGet = "install redis-server or valkey-server, name one in " + EnvBinary + ", or set SETUP=1 to install it"
+const howToGet = "install redis-server or valkey-server, set " + EnvBinary + " to its path, or set SETUP=1 to install it"
 
 // Binary is a server program.
 type Binary struct {
@@ -61,7 +61,7 @@ func NeedCommandsOf(t testing.TB, major, minor int) {
 	ownServers(t)
 	Need(t)
 	if bin, err := Find(); err != nil || !bin.HasCommandsOf(major, minor) {
-		t.Skipf("needs a server with the commands of Redis %d.%d, and %s is version %s: name one in %s", major, minor, bin.Path, bin.Version, EnvBinary)
+		t.Skipf("needs a server with the commands of Redis %d.%d, but %s is version %s: set %s to a newer one", major, minor, bin.Path, bin.Version, EnvBinary)
 	}
 }
 
@@ -120,7 +120,7 @@ func inspect(path string) (Binary, error) {
 	}
 	match := versionPattern.FindSubmatch(out)
 	if match == nil {
-		return Binary{}, fmt.Errorf("%w: %s --version says %q", ErrNoServer, path, out)
+		return Binary{}, fmt.Errorf("%w: %s --version printed %q", ErrNoServer, path, out)
 	}
 	return Binary{Path: path, Version: string(match[1])}, nil
 }
@@ -147,7 +147,7 @@ func foundEngine() string {
 		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 		defer cancel()
 		if err := exec.CommandContext(ctx, name, "info").Run(); err != nil {
-			return "container engine " + name + " does not run (start it to test other server versions)"
+			return "container engine " + name + " is not running (start it to test other server versions)"
 		}
 		return "container engine " + name
 	}

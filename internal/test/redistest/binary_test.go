@@ -13,8 +13,8 @@ func TestHasTLSRunsTheProgram(t *testing.T) {
 	t.Parallel()
 	for name, want := range map[string]bool{"tls-port": false, noDirective: true} {
 		path := filepath.Join(t.TempDir(), "redis-server")
-		complains := "#!/bin/sh\necho \">>> '" + name + " x'\"\nexit 1\n"
-		assert.Must(t, os.WriteFile(path, []byte(complains), 0o700))
-		assert.Equal(t, (Binary{Path: path}).HasTLS(), want, "TLS of a program that does not know %s", name)
+		script := "#!/bin/sh\necho \">>> '" + name + " x'\"\nexit 1\n"
+		assert.Must(t, os.WriteFile(path, []byte(script), 0o700))
+		assert.Equal(t, (Binary{Path: path}).HasTLS(), want, "HasTLS of a program that does not know %s", name)
 	}
 }

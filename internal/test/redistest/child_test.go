@@ -20,7 +20,7 @@ const envChild = "LUATX_REDISTEST_CHILD"
 // TestChild runs in the process that the tests below start.
 func TestChild(t *testing.T) {
 	if os.Getenv(envChild) == "" {
-		t.Skip("runs as a child of other tests only")
+		t.Skip("runs only as a child of other tests")
 	}
 	s := redistest.Single(t, redistest.Own())
 	redistest.Must(t, assert.ErrOf(os.Stdout.WriteString("started "+strconv.Itoa(s.Pid())+" in "+s.Dir()+"\n")))
@@ -37,10 +37,10 @@ func child(t *testing.T, env ...string) *exec.Cmd {
 	return cmd
 }
 
-func TestServersEndWithAKilledTestProcess(t *testing.T) {
+func TestServersEndWhenTestProcessIsKilled(t *testing.T) {
 	t.Parallel()
 	if runtime.GOOS != "linux" {
-		t.Skip("only Linux ends the children of a killed process")
+		t.Skip("only Linux kills the children of a killed process")
 	}
 	redistest.Need(t)
 	cmd := child(t, envChild+"=wait", "PATH="+os.Getenv("PATH"))
@@ -59,7 +59,7 @@ func TestServersEndWithAKilledTestProcess(t *testing.T) {
 	redistest.Must(t, err)
 	redistest.Must(t, process.Signal(syscall.Signal(0)))
 	redistest.Must(t, cmd.Process.Kill())
-	redistest.Eventually(t, "the server ends", func() bool { return process.Signal(syscall.Signal(0)) != nil || isZombie(pid) })
+	redistest.Eventually(t, "the server to exit", func() bool { return process.Signal(syscall.Signal(0)) != nil || isZombie(pid) })
 	if err := cmd.Wait(); err == nil {
 		t.Error("the child was not killed")
 	}
@@ -79,9 +79,9 @@ func TestMissingServerSkipsOrFailsTheTest(t *testing.T) {
 		want string
 		fail bool
 	}{
-		{"skips and says what to do", nil, "--- SKIP", false},
+		{"skips with instructions", nil, "--- SKIP", false},
 		{"fails in CI", []string{"CI=true"}, "--- FAIL", true},
-		{"fails where it was named", []string{redistest.EnvBinary + "=/no/such/server"}, "/no/such/server", true},
+		{"fails if the configured path is missing", []string{redistest.EnvBinary + "=/no/such/server"}, "/no/such/server", true},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
@@ -102,6 +102,6 @@ func TestServerDirectoryIsRemoved(t *testing.T) {
 	redistest.Must(t, os.WriteFile(filepath.Join(s.Dir(), "left"), nil, 0o600))
 	redistest.Must(t, s.Close())
 	if _, err := os.Stat(s.Dir()); !os.IsNotExist(err) {
-		t.Errorf("%s is still there: %v", s.Dir(), err)
+		t.Errorf("directory %s still exists: %v", s.Dir(), err)
 	}
 }

@@ -136,7 +136,7 @@ func (c *Cluster3) WaitReady(ctx context.Context) error {
 			return err
 		}
 		if !strings.Contains(info, "cluster_state:ok") || !strings.Contains(info, "cluster_slots_ok:16384") {
-			return fmt.Errorf("%s says %q", node.addr, info)
+			return fmt.Errorf("%s reports %q", node.addr, info)
 		}
 		return c.seesRoles(ctx, node)
 	})

@@ -28,7 +28,7 @@ func ends(t *testing.T, cluster *redistest.Cluster3, slot int) (from, to *redist
 	return from, all[slices.IndexFunc(all, func(s *redistest.Server) bool { return s != from })]
 }
 
-func TestClusterMovesASlotWithItsKeys(t *testing.T) {
+func TestMigrateSlotMovesKeys(t *testing.T) {
 	t.Parallel()
 	cluster := redistest.Cluster(t)
 	client := cluster.Client(t)
@@ -44,14 +44,14 @@ func TestClusterMovesASlotWithItsKeys(t *testing.T) {
 	migration, err := cluster.BeginMigration(ctx, slot, to)
 	redistest.Must(t, err)
 	redistest.Must(t, migration.MoveKeys(ctx, keys[0], "{"+tag+"}:missing"))
-	assert.Equal(t, to.Client(t).DBSize(ctx).Val(), 1, "keys that have moved")
+	assert.Equal(t, to.Client(t).DBSize(ctx).Val(), 1, "the number of keys at the new node")
 	if err := client.MGet(ctx, keys[0], keys[1]).Err(); !redis.HasErrorPrefix(err, "TRYAGAIN") {
-		t.Errorf("keys on both sides: %v", err)
+		t.Errorf("MGET during the migration: %v", err)
 	}
 	redistest.Must(t, migration.Finish(ctx))
 
 	if now, err := cluster.NodeForSlot(ctx, slot); err != nil || now != to {
-		t.Errorf("the slot is served by %v, %v", now, err)
+		t.Errorf("the slot is served by %v: %v", now, err)
 	}
 	got, err := client.MGet(ctx, keys...).Result()
 	redistest.Must(t, err)
@@ -59,7 +59,7 @@ func TestClusterMovesASlotWithItsKeys(t *testing.T) {
 		t.Errorf("got %v", got)
 	}
 	redistest.Must(t, cluster.MigrateSlot(ctx, slot, from)) // and back
-	assert.Equal(t, from.Client(t).DBSize(ctx).Val(), 150, "keys that came back")
+	assert.Equal(t, from.Client(t).DBSize(ctx).Val(), 150, "the number of keys at the first node")
 }
 
 func TestReplicaTakesOverAfterItsMasterDies(t *testing.T) {
@@ -84,7 +84,7 @@ func TestReplicaTakesOverAfterItsMasterDies(t *testing.T) {
 	successor, err := cluster.WaitMaster(ctx, slot, after)
 	redistest.Must(t, err)
 	if successor != before || successor.Client(t).Get(ctx, tag).Val() != "v" {
-		t.Errorf("succeeded by %s, want %s", successor.Addr(), before.Addr())
+		t.Errorf("the new master is %s, want %s", successor.Addr(), before.Addr())
 	}
 	redistest.Must(t, after.Restart(ctx))
 	replica, err := cluster.ReplicaOf(ctx, successor)

@@ -25,7 +25,7 @@ func Diff(a, b State) string {
 		after, has := b.Keys[key]
 		switch {
 		case !has:
-			fmt.Fprintf(&out, "- %q %s: gone\n", key, before.Type)
+			fmt.Fprintf(&out, "- %q %s: deleted\n", key, before.Type)
 		case !had:
 			fmt.Fprintf(&out, "+ %q %s:\n%s", key, after.Type, indented("+", after.Value))
 		default:
@@ -50,7 +50,7 @@ func diffEntry(key string, a, b Entry) string {
 		lost, won := without(a.Value, b.Value), without(b.Value, a.Value)
 		fmt.Fprintf(&out, "~ %q %s:", key, b.Type)
 		if len(lost)+len(won) == 0 {
-			out.WriteString(" the same in another order")
+			out.WriteString(" same lines in another order")
 		}
 		out.WriteString("\n" + indented("-", lost) + indented("+", won))
 	}

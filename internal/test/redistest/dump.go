@@ -239,7 +239,7 @@ func (d *dumper) digest(ctx context.Context) (string, error) {
 		}
 		part, err := hex.DecodeString(text)
 		if err != nil {
-			return fmt.Errorf("DEBUG DIGEST says %q: %w", text, err)
+			return fmt.Errorf("parse DEBUG DIGEST %q: %w", text, err)
 		}
 		if sum == nil {
 			sum = make([]byte, len(part))

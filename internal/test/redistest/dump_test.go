@@ -51,7 +51,7 @@ func checkEveryChangeShows(t *testing.T, client redis.UniversalClient) {
 	fill(t, client)
 	before := dump(t, client)
 	if diff := redistest.Diff(before, dump(t, client)); diff != "" {
-		t.Errorf("nothing was changed:\n%s", diff)
+		t.Errorf("nothing was changed, but Diff returned:\n%s", diff)
 	}
 	assert.Equal(t, len(before.Keys), 7, "keys of %v", before.Keys)
 	ctx := t.Context()
@@ -103,7 +103,7 @@ func TestDumpOfServerShowsEveryType(t *testing.T) {
 	client := redistest.Single(t, redistest.Own()).Client(t)
 	checkEveryChangeShows(t, client)
 	if dump(t, client).Digest == "" {
-		t.Error("no DEBUG DIGEST")
+		t.Error("the dump has no digest")
 	}
 }
 
@@ -129,7 +129,7 @@ func TestDumpOfClusterShowsAllNodes(t *testing.T) {
 	_, to := ends(t, cluster, slot)
 	redistest.Must(t, cluster.MigrateSlot(t.Context(), slot, to))
 	if diff := redistest.Diff(before, dump(t, client)); diff != "" {
-		t.Errorf("another master has the keys, nothing else has changed:\n%s", diff)
+		t.Errorf("only the master of the keys has changed, but Diff returned:\n%s", diff)
 	}
 }
 
@@ -146,14 +146,14 @@ func TestDumpTakesPatterns(t *testing.T) {
 	}
 }
 
-// TestDifferentDigestsAreADifference matters because the digest covers more than the dump.
-func TestDifferentDigestsAreADifference(t *testing.T) {
+// TestDiffShowsDifferentDigests matters because the digest covers more than the dump.
+func TestDiffShowsDifferentDigests(t *testing.T) {
 	t.Parallel()
 	if diff := redistest.Diff(redistest.State{Digest: "1"}, redistest.State{Digest: "2"}); !strings.Contains(diff, "DIGEST") {
 		t.Errorf("got %q", diff)
 	}
 	if diff := redistest.Diff(redistest.State{Digest: "1"}, redistest.State{}); diff != "" {
-		t.Errorf("an unknown digest: %q", diff)
+		t.Errorf("Diff with an unknown digest: %q", diff)
 	}
 }
 
@@ -163,10 +163,10 @@ func TestDiffToleratesMillisecondsAndShortensLines(t *testing.T) {
 		return redistest.State{Keys: map[string]redistest.Entry{"k": {Type: "list", Value: value, ExpireAt: expireAt}}}
 	}
 	if diff := redistest.Diff(state(1000), state(1005)); diff != "" {
-		t.Errorf("5 ms apart: %s", diff)
+		t.Errorf("expiries 5 ms apart differ: %s", diff)
 	}
 	if diff := redistest.Diff(state(1000), state(1006)); diff == "" {
-		t.Error("6 ms apart shows nothing")
+		t.Error("expiries 6 ms apart do not differ")
 	}
 	if diff := redistest.Diff(state(0, "a", "a", "b"), state(0, "a", "b", "b")); !strings.Contains(diff, "- a\n    + b\n") {
 		t.Errorf("got %s", diff)

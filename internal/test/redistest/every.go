@@ -53,7 +53,7 @@ func Soon(t testing.TB) context.Context {
 	return ctx
 }
 
-// Eventually waits for a condition, and ends the test where it does not come true.
+// Eventually waits for a condition, and ends the test if it does not become true in time.
 func Eventually(t testing.TB, what string, condition func() bool) {
 	t.Helper()
 	ticker := time.NewTicker(5 * time.Millisecond)
@@ -62,7 +62,7 @@ func Eventually(t testing.TB, what string, condition func() bool) {
 	for !condition() {
 		select {
 		case <-deadline:
-			t.Fatalf("waited in vain: %s", what)
+			t.Fatalf("timed out waiting for: %s", what)
 		case <-ticker.C:
 		}
 	}

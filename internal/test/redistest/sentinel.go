@@ -54,7 +54,7 @@ func (g *SentinelGroup) waitReady(ctx context.Context) error {
 					return err
 				}
 				if len(known) != want {
-					return fmt.Errorf("sentinel %s knows %d %s, not %d", g.Sentinels[i].addr, len(known), list, want)
+					return fmt.Errorf("sentinel %s knows %d %s, want %d", g.Sentinels[i].addr, len(known), list, want)
 				}
 			}
 			return nil
@@ -160,7 +160,7 @@ func (s *Server) counts(ctx context.Context, replica *Server) error {
 	}
 	text := fmt.Sprint(list)
 	if len(list) != 1 || !strings.Contains(text, "flags slave ") || !strings.Contains(text, "master-link-status ok") || !strings.Contains(text, fmt.Sprint(replica.port)) {
-		return fmt.Errorf("sentinel %s does not count on %s: %s", s.addr, replica.addr, text)
+		return fmt.Errorf("sentinel %s does not see replica %s as ready: %s", s.addr, replica.addr, text)
 	}
 	return nil
 }

@@ -29,7 +29,7 @@ const (
 )
 
 // ErrExternal is returned where a server that the package did not start should be stopped, killed or paused.
-var ErrExternal = errors.New("redistest: the server is external; start the server of the test with Own")
+var ErrExternal = errors.New("redistest: the server is external; use Own to start a server for the test")
 
 // Server is one Redis server. Its methods may be called from several goroutines.
 type Server struct {
@@ -139,7 +139,7 @@ func serverLines(bin Binary) []string {
 }
 
 // errEnded says that a server ended before it answered.
-var errEnded = errors.New("the server ended at its start")
+var errEnded = errors.New("the server exited during startup")
 
 func (s *Server) start(ctx context.Context) error {
 	s.mu.Lock()
@@ -188,7 +188,7 @@ func (s *Server) waitReady(ctx context.Context) error {
 			return err
 		}
 		if !strings.Contains(info, pid) {
-			return fmt.Errorf("another server answers on %s", s.addr)
+			return fmt.Errorf("another server is running on %s", s.addr)
 		}
 		return client.Ping(ctx).Err() // LOADING until the data is read
 	})

@@ -16,14 +16,14 @@ import (
 
 func TestMain(m *testing.M) { redistest.Main(m) }
 
-func TestSingleServerRepliesAndHasItsOptions(t *testing.T) {
+func TestSingleStartsServerWithOptions(t *testing.T) {
 	t.Parallel()
 	s := redistest.Single(t, redistest.Config("maxmemory 7mb", "maxmemory-policy volatile-ttl"))
 	client := s.Client(t)
 	got, err := client.ConfigGet(t.Context(), "maxmemory*").Result()
 	redistest.Must(t, err)
 	if got["maxmemory"] != "7340032" || got["maxmemory-policy"] != "volatile-ttl" {
-		t.Errorf("options were not taken: %v", got)
+		t.Errorf("the server did not apply its options: %v", got)
 	}
 	assert.NoError(t, client.Do(t.Context(), "DEBUG", "DIGEST").Err(), "DEBUG is not allowed")
 	if s.Pid() == 0 || s.Pid() == os.Getpid() {
@@ -31,7 +31,7 @@ func TestSingleServerRepliesAndHasItsOptions(t *testing.T) {
 	}
 }
 
-func TestStopSavesDataAndKillLosesIt(t *testing.T) {
+func TestKillKeepsOnlyPersistedData(t *testing.T) {
 	t.Parallel()
 	s := redistest.Single(t, redistest.Config("appendonly yes", "appendfsync always"))
 	client := s.Client(t)
@@ -46,7 +46,7 @@ func TestStopSavesDataAndKillLosesIt(t *testing.T) {
 	redistest.Must(t, client.Set(t.Context(), "k", "v", 0).Err())
 	redistest.Must(t, forgetful.Restart(t.Context()))
 	if err := client.Get(t.Context(), "k").Err(); !errors.Is(err, redis.Nil) {
-		t.Errorf("a server that saves nothing remembers: %v", err)
+		t.Errorf("a server without persistence has kept the key: %v", err)
 	}
 }
 
@@ -59,7 +59,7 @@ func TestPausedServerDoesNotReply(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
 	if err := client.Ping(ctx).Err(); !errors.Is(err, os.ErrDeadlineExceeded) && !errors.Is(err, context.DeadlineExceeded) {
-		t.Errorf("a paused server answers %v", err)
+		t.Errorf("a paused server returned %v", err)
 	}
 	redistest.Must(t, s.Resume())
 	redistest.Must(t, client.Ping(t.Context()).Err())
@@ -77,14 +77,14 @@ func TestExternalServerIsUsedAndNotStopped(t *testing.T) {
 	t.Setenv(redistest.EnvExternal, owner.Addr())
 	s := redistest.Single(t)
 	if s.Addr() != owner.Addr() || !s.External() || redistest.Shared(t).Addr() != owner.Addr() {
-		t.Errorf("uses %s, want %s", s.Addr(), owner.Addr())
+		t.Errorf("the test uses the server %s, want %s", s.Addr(), owner.Addr())
 	}
 	for name, do := range map[string]func() error{"Stop": s.Stop, "Kill": s.Kill, "Pause": s.Pause} {
 		assert.Is(t, do(), redistest.ErrExternal, "%s", name)
 	}
-	t.Run("with options it is skipped", func(t *testing.T) {
+	t.Run("skips a test that needs options", func(t *testing.T) {
 		redistest.Single(t, redistest.Own())
-		t.Error("was not skipped")
+		t.Error("the test was not skipped")
 	})
 }
 

@@ -147,7 +147,7 @@ func (c *Cluster3) BeginMigration(ctx context.Context, slot int, to *Server) (*M
 		}
 	}
 	if from == to {
-		return nil, fmt.Errorf("slot %d is served by %s already", slot, to.addr)
+		return nil, fmt.Errorf("slot %d is already served by %s", slot, to.addr)
 	}
 	if err := to.do(ctx, "CLUSTER", "SETSLOT", slot, "IMPORTING", m.fromID).Err(); err != nil {
 		return nil, err

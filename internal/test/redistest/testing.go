@@ -23,7 +23,7 @@ func Single(t testing.TB, opts ...Option) *Server {
 		if len(opts) == 0 {
 			return externalServer(t, addr)
 		}
-		t.Skipf("needs a server of its own, and %s names an external one", EnvExternal)
+		t.Skipf("needs its own server, but %s selects an external one", EnvExternal)
 	}
 	return start(t, opts...)
 }
@@ -158,7 +158,7 @@ func Need(t testing.TB) {
 func ownServers(t testing.TB) {
 	t.Helper()
 	if os.Getenv(EnvExternal) != "" {
-		t.Skipf("needs servers of its own, and %s names an external one", EnvExternal)
+		t.Skipf("needs its own servers, but %s selects an external one", EnvExternal)
 	}
 }
 
@@ -166,7 +166,7 @@ func externalServer(t testing.TB, addr string) *Server {
 	t.Helper()
 	s := &Server{addr: addr, external: true}
 	if err := s.Client(t).Ping(t.Context()).Err(); err != nil {
-		t.Fatalf("external server of %s: %v", EnvExternal, err)
+		t.Fatalf("connect to the external server in %s: %v", EnvExternal, err)
 	}
 	return s
 }

@@ -69,7 +69,7 @@ func (s *Server) view(ctx context.Context) ([]peer, error) {
 // parsePeer reads: id addr@bus flags master ping pong epoch link slot-range…
 func parsePeer(fields []string) (peer, error) {
 	if len(fields) < 8 {
-		return peer{}, fmt.Errorf("%d fields", len(fields))
+		return peer{}, fmt.Errorf("line with %d fields", len(fields))
 	}
 	epoch, err := strconv.ParseInt(fields[6], 10, 64)
 	if err != nil {
@@ -88,7 +88,7 @@ func parsePeer(fields []string) (peer, error) {
 		from, errFrom := strconv.Atoi(first)
 		to, errTo := strconv.Atoi(last)
 		if errFrom != nil || errTo != nil {
-			return peer{}, fmt.Errorf("slots %q", text)
+			return peer{}, fmt.Errorf("invalid slots %q", text)
 		}
 		p.slots = append(p.slots, [2]int{from, to})
 	}
@@ -103,7 +103,7 @@ func (s *Server) myself(ctx context.Context) (peer, error) {
 	}
 	i := slices.IndexFunc(view, func(p peer) bool { return p.has("myself") })
 	if i < 0 {
-		return peer{}, fmt.Errorf("%s does not know itself", s.addr)
+		return peer{}, fmt.Errorf("CLUSTER NODES of %s does not list the node itself", s.addr)
 	}
 	return view[i], nil
 }

@@ -35,7 +35,7 @@ func readRequest(r *bufio.Reader) (raw []byte, args []string, err error) {
 			return nil, nil, broken(err)
 		}
 		if line[0] != '$' {
-			return nil, nil, fmt.Errorf("%w: an argument begins with %q", errProtocol, line[0])
+			return nil, nil, fmt.Errorf("%w: argument begins with %q", errProtocol, line[0])
 		}
 		size, err := length(line)
 		if err != nil {
@@ -81,7 +81,7 @@ func readReply(r *bufio.Reader) ([]byte, error) {
 		case '|': // attributes stand before the reply that they belong to
 			open += 2*max(n, 0) + 1
 		default:
-			err = fmt.Errorf("%w: a reply begins with %q", errProtocol, line[0])
+			err = fmt.Errorf("%w: reply begins with %q", errProtocol, line[0])
 		}
 		if err != nil {
 			return nil, err
@@ -118,7 +118,7 @@ func readLine(r *bufio.Reader, buf *bytes.Buffer) ([]byte, error) {
 func length(line []byte) (int, error) {
 	n, err := strconv.Atoi(string(line[1:]))
 	if err != nil || n < -1 || n > 1<<30 {
-		return 0, fmt.Errorf("%w: length %q", errProtocol, line[1:])
+		return 0, fmt.Errorf("%w: invalid length %q", errProtocol, line[1:])
 	}
 	return n, nil
 }
@@ -126,13 +126,13 @@ func length(line []byte) (int, error) {
 // readBulk appends n bytes and their line end.
 func readBulk(r *bufio.Reader, buf *bytes.Buffer, n int) error {
 	if n < 0 {
-		return fmt.Errorf("%w: length %d", errProtocol, n)
+		return fmt.Errorf("%w: invalid length %d", errProtocol, n)
 	}
 	if _, err := io.CopyN(buf, r, int64(n)+2); err != nil {
 		return broken(err)
 	}
 	if !bytes.HasSuffix(buf.Bytes(), []byte("\r\n")) {
-		return fmt.Errorf("%w: no line end after %d bytes", errProtocol, n)
+		return fmt.Errorf("%w: no line break after %d bytes", errProtocol, n)
 	}
 	return nil
 }

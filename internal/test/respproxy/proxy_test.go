@@ -81,7 +81,7 @@ func TestEachActionAffectsRequestAndReply(t *testing.T) {
 			}
 			err := f.proxied.Incr(ctx, f.key).Err()
 			if err == nil || timedOut(err) != tt.timeout {
-				t.Errorf("the client got %v, timeout wanted: %v", err, tt.timeout)
+				t.Errorf("the client received error %v, want a timeout: %v", err, tt.timeout)
 			}
 			f.value(t, tt.executed)
 			redistest.Must(t, f.proxied.Incr(t.Context(), f.key).Err()) // on a new connection, the rule used up
@@ -98,9 +98,9 @@ func TestDuplicateRunsTwiceAndRepliesOnce(t *testing.T) {
 	f.proxy.Next(1, respproxy.Command("INCR"), respproxy.Duplicate())
 	n, err := f.proxied.Incr(t.Context(), f.key).Result()
 	redistest.Must(t, err)
-	assert.Equal(t, n, 1, "the reply that the client got")
+	assert.Equal(t, n, 1, "the reply to the client")
 	if n, err = f.proxied.Incr(t.Context(), f.key).Result(); err != nil || n != 3 {
-		t.Errorf("the next request on the connection got %d, %v", n, err)
+		t.Errorf("the next request on the connection returned %d, %v", n, err)
 	}
 }
 
@@ -111,7 +111,7 @@ func TestDelayPostponesTheReply(t *testing.T) {
 	start := time.Now()
 	redistest.Must(t, f.proxied.Incr(t.Context(), f.key).Err())
 	if took := time.Since(start); took < 50*time.Millisecond {
-		t.Errorf("took %v", took)
+		t.Errorf("the reply took %v", took)
 	}
 }
 
@@ -124,7 +124,7 @@ func TestHeldRequestArrivesAfterTheClientGaveUp(t *testing.T) {
 	redistest.Must(t, hold.Wait(t.Context()))
 	redistest.Must(t, f.proxied.Close())
 	if err := <-got; err == nil {
-		t.Error("the client that gave up got a reply")
+		t.Error("a client that had given up received a reply")
 	}
 	f.value(t, "")
 	hold.Release()
@@ -140,7 +140,7 @@ func TestReplyToAHeldRequestReachesAWaitingClient(t *testing.T) {
 	redistest.Must(t, hold.Wait(t.Context()))
 	hold.Release()
 	redistest.Must(t, <-got)
-	assert.Is(t, respproxy.NewHold().Wait(brief(t)), context.DeadlineExceeded, "a hold that caught nothing")
+	assert.Is(t, respproxy.NewHold().Wait(brief(t)), context.DeadlineExceeded, "waiting for a hold that caught no request")
 }
 
 func TestCutPipelineLosesTheFollowingCommands(t *testing.T) {
@@ -179,10 +179,10 @@ func TestProxyRecognizesConnectionSetup(t *testing.T) {
 	t.Parallel()
 	f := setUp(t)
 	if got := f.proxy.Commands(respproxy.Work); len(got) != 1 || got[0][0] != "ping" {
-		t.Errorf("work of a new connection: %q", got)
+		t.Errorf("requests of a new connection: %q", got)
 	}
 	if f.proxy.Count("HELLO") == 0 {
-		t.Errorf("no HELLO among %q", f.proxy.Commands())
+		t.Errorf("HELLO is not among %q", f.proxy.Commands())
 	}
 }
 
@@ -215,7 +215,7 @@ func TestCutClosesConnections(t *testing.T) {
 	redistest.Must(t, hold.Wait(t.Context()))
 	f.proxy.CutAll()
 	if err := <-got; err == nil || timedOut(err) {
-		t.Errorf("a client that was cut off got %v", err)
+		t.Errorf("a client that was cut off received %v", err)
 	}
 	hold.Release()
 	redistest.Must(t, f.proxied.Ping(t.Context()).Err())
@@ -249,7 +249,7 @@ func TestCloseEndsHeldAndSilentConnections(t *testing.T) {
 	redistest.Must(t, f.proxy.Close())
 	for range 2 {
 		if err := <-errs; err == nil {
-			t.Error("a lost request was answered")
+			t.Error("a lost request received a reply")
 		}
 	}
 	redistest.Must(t, f.proxy.Close())
@@ -276,6 +276,6 @@ func TestChaosRepeatsWithItsSeedAndCounts(t *testing.T) {
 		t.Errorf("%d of 100 requests failed", failed)
 	}
 	if again, sameValue := run(); again != failed || sameValue != value {
-		t.Errorf("the same seed: %d failed, then %d; counter %s, then %s", failed, again, value, sameValue)
+		t.Errorf("the same seed had different results: %d failed, then %d; counter %s, then %s", failed, again, value, sameValue)
 	}
 }

@@ -53,7 +53,7 @@ func (in Input) TakeOver(consumer string, entries ...string) {
 	in.t.Helper()
 	claimed, err := in.Member(consumer).Claim(in.t.Context(), 0, entries)
 	if err != nil || len(claimed) != len(entries) {
-		in.t.Fatalf("claimed %v of %v: %v", claimed, entries, err)
+		in.t.Fatalf("claimed entries %v of %v: %v", claimed, entries, err)
 	}
 }
 

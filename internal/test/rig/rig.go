@@ -20,7 +20,7 @@ func ScriptSHA(t testing.TB, tr *luatx.Transactor, name string) string {
 			return sha
 		}
 	}
-	t.Fatal("no script " + name)
+	t.Fatal("unknown script " + name)
 	return ""
 }
 
@@ -84,6 +84,6 @@ func Dump(t testing.TB, client redis.UniversalClient, tr *luatx.Transactor) redi
 func NoTrace(t testing.TB, client redis.UniversalClient, tr *luatx.Transactor, before redistest.State) {
 	t.Helper()
 	if diff := redistest.Diff(before, Dump(t, client, tr)); diff != "" {
-		t.Errorf("left a trace:\n%s", diff)
+		t.Errorf("data was left behind:\n%s", diff)
 	}
 }

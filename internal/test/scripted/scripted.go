@@ -21,7 +21,7 @@ import (
 )
 
 // ErrCut as an answer closes the connection.
-var ErrCut = errors.New("scripted: the connection is cut")
+var ErrCut = errors.New("scripted: connection cut")
 
 // Late answers after a while.
 func Late(wait time.Duration, answer any) func([]string) any {
@@ -198,6 +198,6 @@ func encode(reply any) string {
 		}
 		return text.String()
 	default:
-		return encode(fmt.Errorf("ERR scripted: a reply is a %T", reply))
+		return encode(fmt.Errorf("ERR scripted: unsupported reply type %T", reply))
 	}
 }

@@ -1,4 +1,4 @@
-// Package upgrade holds that a version of luatx works with what the version before has written, the other way round, and
-// beside it. The version before is the commit that the file before names: the last release, once there is one, and at least
-// the first commit with today's layout. Shards of other layouts are refused.
+// Package upgrade checks that luatx works with the data of its previous version, that the previous version works with new data,
+// and that both can run side by side. The file "before" names the commit of the previous version. It is the last release, or, as
+// long as there is none, the first commit with the current layout. Shards of other layouts are rejected.
 package upgrade

@@ -75,7 +75,7 @@ func command(ctx context.Context, client *redis.Client, key string) ([]string, e
 		}
 		return args, err
 	default:
-		return nil, fmt.Errorf("no command for a %s", kind)
+		return nil, fmt.Errorf("cannot write a key of type %s", kind)
 	}
 }
 

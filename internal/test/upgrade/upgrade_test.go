@@ -22,7 +22,7 @@ import (
 
 const root = "../../.."
 
-var update = flag.Bool("update", false, "write "+fixture+" with the version before; see CONTRIBUTING.md")
+var update = flag.Bool("update", false, "write "+fixture+" with the previous version; see CONTRIBUTING.md")
 
 func TestMain(m *testing.M) { redistest.Main(m) }
 
@@ -50,7 +50,7 @@ func layout(t *testing.T) int {
 	return n
 }
 
-func TestNewVersionFinishesTheWorkOfTheOldOne(t *testing.T) {
+func TestNewVersionFinishesWorkOfPreviousVersion(t *testing.T) {
 	t.Parallel()
 	actor := build(t, root)
 	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
@@ -91,14 +91,14 @@ func TestChangelogExplainsTheMigrationToThisLayout(t *testing.T) {
 	redistest.Must(t, err)
 	_, upgrading, ok := strings.Cut(string(text), "### Upgrading")
 	if want := fmt.Sprintf("layout %d", layout(t)); !ok || !strings.Contains(upgrading, want) {
-		t.Errorf("CHANGELOG.md does not speak of %s under Upgrading", want)
+		t.Errorf("the section Upgrading of CHANGELOG.md does not mention %s", want)
 	}
 }
 
-func TestVersionsTakeOverFromEachOtherAndRunSideBySide(t *testing.T) {
+func TestVersionsTakeOverAndRunSideBySide(t *testing.T) {
 	t.Parallel()
 	if os.Getenv("LUATX_VERIFY") == "" && !*update {
-		t.Skip("builds the version before: set LUATX_VERIFY")
+		t.Skip("builds the previous version: set LUATX_VERIFY=1")
 	}
 	now, before := build(t, root), build(t, checkout(t))
 	for _, test := range []struct{ name, first, then string }{{"upgrade", before, now}, {"downgrade", now, before}} {
@@ -108,7 +108,7 @@ func TestVersionsTakeOverFromEachOtherAndRunSideBySide(t *testing.T) {
 			wrote, err := act(t, test.first, client, "upgrade", "write")
 			redistest.Must(t, err)
 			if wrote.First != 40 || wrote.Left.Parked != 4 || wrote.Left.Leased == 0 {
-				t.Fatalf("wrote %+v", wrote)
+				t.Fatalf("the actor wrote %+v", wrote)
 			}
 			if *update && test.first == before {
 				redistest.Must(t, writeFixture(t.Context(), client))
@@ -131,7 +131,7 @@ func finish(t *testing.T, actor string, client redis.UniversalClient, namespace 
 	for i := range 40 {
 		sums[i%4] += i
 		if id := fmt.Sprintf("message-%d", i); done.Replies[id] != sums[i%4] {
-			t.Errorf("%s was told %d, not %d", id, done.Replies[id], sums[i%4])
+			t.Errorf("%s returned %d, want %d", id, done.Replies[id], sums[i%4])
 		}
 	}
 	parked := []string{"event-message-4", "event-message-5", "event-message-6", "event-message-7"}
@@ -140,7 +140,7 @@ func finish(t *testing.T, actor string, client redis.UniversalClient, namespace 
 	}
 	assert.Equal(t, len(done.Published), 23, "published events: %v", done.Published)
 	if left := done.Left; left.Pending != 8 || left.Leased+left.Waiting+left.Parked != 0 {
-		t.Errorf("left %+v, not 8 for later", left)
+		t.Errorf("%+v are left, want 8 scheduled events", left)
 	}
 }
 
@@ -159,7 +159,7 @@ func beside(t *testing.T, now, before string, client redis.UniversalClient) {
 	}
 	a, b := <-results, <-results
 	if a.First+b.First != 400 || a.First == 0 || b.First == 0 {
-		t.Errorf("%d and %d committed", a.First, b.First)
+		t.Errorf("the versions committed %d and %d transactions", a.First, b.First)
 	}
 	published, err := client.LRange(t.Context(), namespace+"-published", 0, -1).Result()
 	redistest.Must(t, err)
@@ -174,19 +174,19 @@ func beside(t *testing.T, now, before string, client redis.UniversalClient) {
 		}
 		first, next := fmt.Sprintf("event-both-%d", i), fmt.Sprintf("event-both-%d", i+16)
 		if position[first] > position[next] {
-			t.Errorf("%s was published before %s of its lane", next, first)
+			t.Errorf("%s was published before %s, which precedes it in its lane", next, first)
 		}
 	}
 }
 
-// checkout is the version before, with the actor of this one.
+// checkout returns a directory with the previous version, but with the actor of this one.
 func checkout(t *testing.T) string {
 	t.Helper()
 	ref, err := os.ReadFile("before")
 	redistest.Must(t, err)
 	commit := strings.TrimSpace(string(ref))
 	if err := exec.CommandContext(t.Context(), "git", "cat-file", "-e", commit+"^{commit}").Run(); err != nil {
-		t.Skipf("the version before, %s, is not in this clone: git fetch --unshallow", commit)
+		t.Skipf("commit %s with the previous version is not in this clone: run git fetch --unshallow", commit)
 	}
 	dir := t.TempDir()
 	archive := exec.CommandContext(t.Context(), "git", "-C", root, "archive", commit)
@@ -196,7 +196,7 @@ func checkout(t *testing.T) string {
 	}
 	redistest.Must(t, archive.Start())
 	if out, err := unpack.CombinedOutput(); err != nil {
-		t.Fatalf("tar: %v\n%s", err, out)
+		t.Fatalf("unpack the previous version: %v\n%s", err, out)
 	}
 	redistest.Must(t, archive.Wait())
 	actor := filepath.Join(dir, "internal/test/upgrade/actor")
@@ -211,7 +211,7 @@ func build(t *testing.T, dir string) string {
 	cmd := exec.CommandContext(t.Context(), "go", "build", "-o", program, "./internal/test/upgrade/actor")
 	cmd.Dir = dir
 	if out, err := cmd.CombinedOutput(); err != nil {
-		t.Fatalf("building the actor in %s: %v\n%s", dir, err, out)
+		t.Fatalf("build the actor in %s: %v\n%s", dir, err, out)
 	}
 	return program
 }

@@ -135,7 +135,7 @@ func (m *Member) Start(off time.Duration) error {
 	m.proc = p
 	m.mu.Unlock()
 	if _, err := stdin.Write(append(text, '\n')); err != nil {
-		return errors.Join(fmt.Errorf("tell %s what to do: %w", m.Name(), err), m.end(0))
+		return errors.Join(fmt.Errorf("send the task to %s: %w", m.Name(), err), m.end(0))
 	}
 	return nil
 }
@@ -162,7 +162,7 @@ func (m *Member) watch(p *process, stdout io.Reader, started chan<- error) {
 	defer m.mu.Unlock()
 	if !p.leaving {
 		select {
-		case m.crew.Failed <- fmt.Errorf("%s ended by itself: %s", m.Name(), p.cmd.ProcessState):
+		case m.crew.Failed <- fmt.Errorf("%s exited unexpectedly: %s", m.Name(), p.cmd.ProcessState):
 		default: // one error is enough
 		}
 	}

@@ -21,7 +21,7 @@ func TestBranchesShareTheirSlot(t *testing.T) {
 		}
 		for _, key := range []string{b.Balances, b.Effects, b.Orders, b.Ticks, b.Signals, b.Signalled, b.Cell(5), b.Done(5), b.Void} {
 			if slot.Of(key) != b.Slot {
-				t.Errorf("%s is in slot %d, its branch in %d", key, slot.Of(key), b.Slot)
+				t.Errorf("%s is in slot %d, but its branch is in slot %d", key, slot.Of(key), b.Slot)
 			}
 		}
 	}
@@ -42,7 +42,7 @@ func TestEffectsAreReadAsWritten(t *testing.T) {
 	}
 	for _, text := range []string{"", "doomed", "move a b x e l 1", "move a b 1 e l x", "move a b 1 e l 1 1"} {
 		if got, err := ground.ParseEffect(text); err == nil {
-			t.Errorf("%q was read as %+v", text, got)
+			t.Errorf("%q was parsed as %+v, want an error", text, got)
 		}
 	}
 }

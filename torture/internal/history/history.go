@@ -94,7 +94,7 @@ func (l *Log) CheckClock(skew time.Duration) error {
 		return err
 	}
 	if off := time.Since(info.ModTime()); (off - skew).Abs() > time.Minute {
-		return fmt.Errorf("the clock is off by %v, and not by %v", off.Round(time.Second), skew)
+		return fmt.Errorf("the clock is off by %v, want %v", off.Round(time.Second), skew)
 	}
 	return nil
 }

@@ -22,12 +22,12 @@ func TestCheckClock(t *testing.T) {
 	}
 	for _, off := range []time.Duration{time.Hour, -time.Hour} {
 		if err := log.CheckClock(off); err == nil {
-			t.Errorf("a clock that is right was taken for one that is off by %v", off)
+			t.Errorf("CheckClock accepted a correct clock as one that is off by %v", off)
 		}
 	}
 }
 
-func TestWhatAKilledProcessHasWrittenIsRead(t *testing.T) {
+func TestReadReturnsWholeLinesOfKilledProcess(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	var want []history.Line
@@ -57,10 +57,10 @@ func TestWhatAKilledProcessHasWrittenIsRead(t *testing.T) {
 		t.Errorf("%+v, want %+v", got, want)
 	}
 	if _, err := history.Create(dir, "w0.1"); err == nil {
-		t.Error("a history was begun twice")
+		t.Error("Create succeeded twice for the same name")
 	}
 	redistest.Must(t, os.WriteFile(killed, []byte("{}\nnonsense\n"), 0o600))
 	if err := history.Read(dir, func(history.Line) error { return nil }); err == nil {
-		t.Error("nonsense was read")
+		t.Error("Read accepted a malformed line")
 	}
 }

@@ -142,7 +142,7 @@ func stopMaster(ctx context.Context, s *scene) error {
 	if err == nil && now != s.master {
 		out.To = time.Now()
 		s.lost(out)
-		s.target += ", replaced"
+		s.target += ", replaced by its replica"
 	}
 	return err
 }

@@ -197,7 +197,7 @@ func (n *Nemeses) inflict(ctx context.Context, k kind, rng *rand.Rand) {
 	}
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	fmt.Fprintf(n.Log, "%s %s %s, for %v, commits again after %v %s\n",
+	fmt.Fprintf(n.Log, "%s %s %s for %v, first commit after %v %s\n",
 		f.From.Format("15:04:05.000"), f.Kind, f.Target, f.To.Sub(f.From).Round(time.Millisecond), f.Recovery.Round(time.Millisecond), f.Err)
 	n.Faults = append(n.Faults, f)
 }

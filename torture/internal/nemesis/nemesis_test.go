@@ -19,31 +19,31 @@ func drawn(seed uint64, track string, n int) (list []string, kinds map[string]in
 	return list, kinds
 }
 
-func TestTheSeedIsTheSchedule(t *testing.T) {
+func TestSeedDeterminesSchedule(t *testing.T) {
 	t.Parallel()
 	const rounds = 10
 	turns := rounds * len(processKinds)
 	first, kinds := drawn(7, "processes", turns)
 	again, _ := drawn(7, "processes", turns)
 	if !slices.Equal(first, again) {
-		t.Error("one seed made two schedules")
+		t.Error("the same seed resulted in two schedules")
 	}
 	for name, other := range map[string][]string{
 		"another seed":  func() []string { list, _ := drawn(8, "processes", turns); return list }(),
 		"another track": func() []string { list, _ := drawn(7, "network", turns); return list }(),
 	} {
 		if slices.Equal(first, other) {
-			t.Errorf("%s made the same schedule", name)
+			t.Errorf("%s resulted in the same schedule", name)
 		}
 	}
 	for name, n := range kinds {
 		if n != rounds {
-			t.Errorf("%s has %d of %d turns", name, n, turns)
+			t.Errorf("%s occurs in %d of %d faults", name, n, turns)
 		}
 	}
 }
 
-func TestKindsHaveNamesOfTheirOwn(t *testing.T) {
+func TestKindNamesAreUnique(t *testing.T) {
 	t.Parallel()
 	names := Kinds()
 	slices.Sort(names)
@@ -52,7 +52,7 @@ func TestKindsHaveNamesOfTheirOwn(t *testing.T) {
 	}
 }
 
-func TestOutageMeetsWhatMayBeGone(t *testing.T) {
+func TestOutageMeetsCommitsThatMayBeLost(t *testing.T) {
 	t.Parallel()
 	start := time.Unix(1000, 0)
 	o := Outage{Branches: []int{1, 3}, From: start, To: start.Add(4 * time.Second)}
@@ -72,7 +72,7 @@ func TestOutageMeetsWhatMayBeGone(t *testing.T) {
 		{2, 0, 1, false},
 	} {
 		if got := o.Meets(c.branch, start.Add(c.from).UnixNano(), start.Add(c.to).UnixNano()); got != c.want {
-			t.Errorf("branch %d from %v to %v: %v", c.branch, c.from, c.to, got)
+			t.Errorf("branch %d from %v to %v: Meets returned %v", c.branch, c.from, c.to, got)
 		}
 	}
 }

@@ -48,7 +48,7 @@ func loseIndex(ctx context.Context, n *Nemeses, rng *rand.Rand) (injury, error) 
 			break
 		}
 	}
-	done.target = fmt.Sprintf("%s: %d", b.Name, taken)
+	done.target = fmt.Sprintf("%s: %d events", b.Name, taken)
 	orphan := fmt.Sprintf("orphan-%d", rng.Uint64())
 	pipe := n.Client.Pipeline()
 	pipe.ZAdd(ctx, shard.Key([]string{"pending", "parked", "sent"}[rng.IntN(3)]), redis.Z{Score: 1, Member: orphan})
@@ -60,7 +60,7 @@ func loseIndex(ctx context.Context, n *Nemeses, rng *rand.Rand) (injury, error) 
 // Settings of claims whose lease expires.
 var (
 	staleWork = outbox.Work{Limit: 20, Lease: 100 * time.Millisecond, SentRetention: 24 * time.Hour}
-	errStale  = errors.New("by a stale lease")
+	errStale  = errors.New("settled by a stale lease")
 )
 
 // staleLease claims events, lets the lease expire, and settles the events when another relay has leased them. The
@@ -92,7 +92,7 @@ func staleLease(ctx context.Context, n *Nemeses, rng *rand.Rand) (injury, error)
 				tried++
 			}
 		}
-		done.target = fmt.Sprintf("%s: %d", b.Name, tried)
+		done.target = fmt.Sprintf("%s: %d settlements", b.Name, tried)
 	}
 	return done, nil
 }
@@ -121,7 +121,7 @@ func (n *Nemeses) settleStale(ctx context.Context, b ground.Branch, batch outbox
 	defer n.mu.Unlock()
 	n.Stale.Tried++
 	if len(changed) > 0 && changed[0] != 0 {
-		n.Stale.Changed = append(n.Stale.Changed, fmt.Sprintf("event %s, which was %s, moved", id, event.State))
+		n.Stale.Changed = append(n.Stale.Changed, fmt.Sprintf("a stale lease changed event %s, which was %s", id, event.State))
 	}
 	return true, nil
 }

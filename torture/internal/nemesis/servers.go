@@ -53,9 +53,9 @@ func fullDisk(ctx context.Context, n *Nemeses, rng *rand.Rand) (injury, error) {
 	for err == nil && server.Pid() != 0 && time.Now().Before(deadline) && sleep.For(ctx, 20*time.Millisecond) {
 		continue
 	}
-	target := "the server ended"
+	target := "the server exited"
 	if server.Pid() != 0 {
-		target = "the server was not writing"
+		target = "the server did not write"
 	}
 	sleep.For(ctx, between(rng, 0, 200*time.Millisecond))
 	return injury{target: target}, errors.Join(err, insist(disk.Empty), insist(func(ctx context.Context) error {

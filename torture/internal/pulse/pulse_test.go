@@ -19,15 +19,15 @@ func TestPulse(t *testing.T) {
 	p.Add(work.Note{Commits: []work.Count{{N: 5, First: at(10), Last: at(190)}, {N: 1, First: at(100), Last: at(140)}}})
 	select {
 	case got := <-first:
-		t.Errorf("a commit at %d counted, of another branch or before the time", got-start.UnixNano())
+		t.Errorf("Next returned the commit at %d, which is of another branch or too early", got-start.UnixNano())
 	default:
 	}
 	p.Add(work.Note{Commits: []work.Count{{}, {N: 7, First: at(210), Last: at(290)}}})
 	if got := <-first; got != at(210) {
-		t.Errorf("the first commit is at %d", got-start.UnixNano())
+		t.Errorf("Next returned the commit at %d, want the first", got-start.UnixNano())
 	}
 	if got := <-inside; got != at(290) { // commits in between are not recorded
-		t.Errorf("the first commit is at %d", got-start.UnixNano())
+		t.Errorf("Next returned the commit at %d, want the first", got-start.UnixNano())
 	}
 	if got := p.Beats(); !slices.Equal(got, []int{0, 6, 7}) {
 		t.Errorf("%v", got)

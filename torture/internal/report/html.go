@@ -81,7 +81,7 @@ func (r *Report) view() view {
 			from, to := x(float64(e.FromMS)), x(float64(e.ToMS))
 			l.Bars = append(l.Bars, bar{
 				X: from, Width: max(1.5, to-from), Recovery: x(float64(e.ToMS)+e.RecoveryMS) - to, Failed: e.Err != "",
-				Title: fmt.Sprintf("%s %s at %.1f s for %.1f s, commits again after %.0f ms %s", e.Kind, e.Target,
+				Title: fmt.Sprintf("%s %s at %.1f s for %.1f s, first commit after %.0f ms %s", e.Kind, e.Target,
 					float64(e.FromMS)/1000, float64(e.ToMS-e.FromMS)/1000, e.RecoveryMS, e.Err),
 			})
 		}

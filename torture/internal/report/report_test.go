@@ -26,14 +26,14 @@ func sample() *report.Report {
 			{Kind: "kill-server", FromMS: 1000, ToMS: 1500, RecoveryMS: 40},
 			{Kind: "cut", FromMS: 3000, ToMS: 3500, RecoveryMS: 1},
 			{Kind: "kill-server", FromMS: 5000, ToMS: 5500, RecoveryMS: 10},
-			{Kind: "kill-server", FromMS: 7000, ToMS: 7500, Err: "it was down already"},
+			{Kind: "kill-server", FromMS: 7000, ToMS: 7500, Err: "the server was already down"},
 		},
 	}
 	r.Recovery = report.Spreads(r.Events)
 	return r
 }
 
-func TestJSON(t *testing.T) {
+func TestJSONContainsInvariantsAndRecovery(t *testing.T) {
 	t.Parallel()
 	var out bytes.Buffer
 	redistest.Must(t, sample().JSON(&out))
@@ -54,41 +54,41 @@ func TestJSON(t *testing.T) {
 		t.Errorf("%+v", got)
 	}
 	if got.Recovery["kill-server"] != (report.Spread{N: 2, Median: 40, Most: 40}) {
-		t.Errorf("what was not inflicted has a recovery: %+v", got.Recovery)
+		t.Errorf("a fault that failed has a recovery: %+v", got.Recovery)
 	}
 }
 
-func TestHTMLNeedsNothingElse(t *testing.T) {
+func TestHTMLIsSelfContained(t *testing.T) {
 	t.Parallel()
 	var out bytes.Buffer
 	redistest.Must(t, sample().HTML(&out))
 	text := out.String()
-	for _, want := range []string{"an invariant is broken", "&lt;script&gt;alert(1)", "polyline", "kill-server", "go run . --seed 7", "4 commits"} {
+	for _, want := range []string{"an invariant is violated", "&lt;script&gt;alert(1)", "polyline", "kill-server", "go run . --seed 7", "4 commits"} {
 		if !strings.Contains(text, want) {
-			t.Errorf("the page lacks %q", want)
+			t.Errorf("the page does not contain %q", want)
 		}
 	}
 	for _, not := range []string{"http://", "https://", "src=", "<script", "NaN", "Inf"} {
 		if strings.Contains(text, not) {
-			t.Errorf("the page has %q", not)
+			t.Errorf("the page contains %q", not)
 		}
 	}
 	if n := strings.Count(text, `<rect class="fault"`); n != 3 {
-		t.Errorf("%d faults drawn", n)
+		t.Errorf("the page shows %d faults, want 3", n)
 	}
 }
 
-func TestText(t *testing.T) {
+func TestTextShowsEachInvariant(t *testing.T) {
 	t.Parallel()
 	var out bytes.Buffer
 	redistest.Must(t, sample().Text(&out))
-	for _, want := range []string{"holds", "BROKEN 1 times", "money is constant", "at most 40 ms"} {
+	for _, want := range []string{"holds", "VIOLATED 1 times", "money is constant", "maximum 40 ms"} {
 		if !strings.Contains(out.String(), want) {
-			t.Errorf("no %q in\n%s", want, out.String())
+			t.Errorf("the text does not contain %q:\n%s", want, out.String())
 		}
 	}
 	out.Reset()
-	if err := sample().Row(&out); err != nil || out.String() != "| cluster | 7 | 20 s | 9000 | 3 of 2 kinds | 0.0 s | 4, 0, 2 | 0.9 s | broken | 7.0.15, abc |\n" {
+	if err := sample().Row(&out); err != nil || out.String() != "| cluster | 7 | 20 s | 9000 | 3 of 2 kinds | 0.0 s | 4, 0, 2 | 0.9 s | violated | 7.0.15, abc |\n" {
 		t.Errorf("%v, %s", err, out.String())
 	}
 	if got := report.Milliseconds(1234567 * time.Nanosecond); got != 1.23 {

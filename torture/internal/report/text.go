@@ -12,24 +12,24 @@ import (
 func (r *Report) Text(out io.Writer) error {
 	w := tabwriter.NewWriter(out, 0, 8, 2, ' ', 0)
 	fmt.Fprintf(w, "seed\t%d\t%s\n", r.Seed, r.Replay)
-	fmt.Fprintf(w, "commits\t%d\t%.0f a second, %d calls, %d runs of handlers, %d published, %d of them again\n", r.Commits, r.PerSecond, r.Calls, r.Runs, r.Published, r.Repeated)
-	for _, told := range slices.Sorted(maps.Keys(r.Tries)) {
-		fmt.Fprintf(w, "tries\t%d\t%s\n", r.Tries[told], told)
+	fmt.Fprintf(w, "commits\t%d\t%.0f per second, %d calls, %d handler runs, %d events published, %d of them more than once\n", r.Commits, r.PerSecond, r.Calls, r.Runs, r.Published, r.Repeated)
+	for _, outcome := range slices.Sorted(maps.Keys(r.Tries)) {
+		fmt.Fprintf(w, "tries\t%d\t%s\n", r.Tries[outcome], outcome)
 	}
 	fmt.Fprintf(w, "faults\t%d\t\n", r.FaultsAll)
 	for _, kind := range slices.Sorted(maps.Keys(r.Faults)) {
 		s := r.Recovery[kind]
-		fmt.Fprintf(w, "\t%d\t%s, commits again after %.0f ms, at most %.0f ms\n", r.Faults[kind], kind, s.Median, s.Most)
+		fmt.Fprintf(w, "\t%d\t%s, first commit after %.0f ms (median), maximum %.0f ms\n", r.Faults[kind], kind, s.Median, s.Most)
 	}
-	for _, what := range r.Unfit {
-		fmt.Fprintf(w, "left out\t\t%s\n", what)
+	for _, reason := range r.Unfit {
+		fmt.Fprintf(w, "skipped\t\t%s\n", reason)
 	}
 	fmt.Fprintf(w, "lost in failovers\t%d\tcommits, %d inputs; %d of their events were published\n", r.Lost.Commits, r.Lost.Inputs, r.Lost.Ghosts)
 	fmt.Fprintf(w, "drained\t%d\tms after the last fault\n", r.DrainedMS)
 	for _, c := range r.Invariants {
 		word := "holds"
 		if !c.OK {
-			word = fmt.Sprintf("BROKEN %d times", c.Failed)
+			word = fmt.Sprintf("VIOLATED %d times", c.Failed)
 		}
 		fmt.Fprintf(w, "%s\t%d\t%s %s\n", word, c.Checked, c.Name, c.Note)
 	}
@@ -64,7 +64,7 @@ func (r *Report) Row(out io.Writer) error {
 		topology += fmt.Sprintf(", WAIT %d", r.Wait)
 	}
 	if !r.OK {
-		holds = "broken"
+		holds = "violated"
 	}
 	if r.Void != "" {
 		holds = "void"

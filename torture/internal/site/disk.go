@@ -25,9 +25,9 @@ type Disk struct{ dir string }
 func CanMount() string {
 	switch {
 	case runtime.GOOS != "linux":
-		return "needs Linux"
+		return "requires Linux"
 	case os.Geteuid() != 0:
-		return "needs root"
+		return "requires root"
 	}
 	return ""
 }

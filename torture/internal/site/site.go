@@ -140,7 +140,7 @@ func (s *Site) replicate(ctx context.Context, client redis.UniversalClient, key 
 		return err
 	}
 	if n, err := reached.Int(); err != nil || n < 1 {
-		return fmt.Errorf("%d replicas have the accounts: %w", n, err)
+		return fmt.Errorf("%d replicas have received the accounts: %w", n, err)
 	}
 	return nil
 }

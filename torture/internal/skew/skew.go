@@ -18,15 +18,15 @@ import (
 const Env = "LUATX_TORTURE_SKEW"
 
 const (
-	clock = "\tsec, nsec, mono := runtimeNow()\n"
-	moved = clock + "\tsec += torturedBy\n"
+	clock  = "\tsec, nsec, mono := runtimeNow()\n"
+	skewed = clock + "\tsec += torturedBy\n"
 )
 
 const addition = `package time
 
 import "syscall"
 
-// torturedBy is by how many seconds this clock is off.
+// torturedBy is the offset of this clock in seconds.
 var torturedBy = func() (n int64) {
 	text, _ := syscall.Getenv("` + Env + `")
 	negative := text != "" && text[0] == '-'
@@ -55,7 +55,7 @@ func Build(ctx context.Context, dir string) (string, error) {
 		return "", fmt.Errorf("skew: %w", err)
 	}
 	if bytes.Count(original, []byte(clock)) != 1 {
-		return "", errors.New("skew: this version of Go reads its clock in another way")
+		return "", errors.New("skew: time.go of this Go version does not read the clock as expected")
 	}
 	edited, added, overlay := filepath.Join(dir, "time.go"), filepath.Join(dir, "tortured.go"), filepath.Join(dir, "overlay.json")
 	replaced, err := json.Marshal(map[string]any{"Replace": map[string]string{
@@ -65,7 +65,7 @@ func Build(ctx context.Context, dir string) (string, error) {
 		return "", err
 	}
 	for name, text := range map[string][]byte{
-		edited: bytes.Replace(original, []byte(clock), []byte(moved), 1), added: []byte(addition), overlay: replaced,
+		edited: bytes.Replace(original, []byte(clock), []byte(skewed), 1), added: []byte(addition), overlay: replaced,
 	} {
 		if err := os.WriteFile(name, text, 0o600); err != nil {
 			return "", fmt.Errorf("skew: %w", err)

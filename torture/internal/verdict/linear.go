@@ -76,7 +76,7 @@ func Linear(ctx context.Context, e Evidence, client redis.UniversalClient, seed 
 			checks.Hold(Linearizable, true, "")
 		}
 	}
-	checks.Note(Linearizable, "%d operations in windows drawn from %d; %d windows of failovers were left out, %d took too long to decide",
+	checks.Note(Linearizable, "%d operations in windows drawn from %d; %d windows with failovers were skipped, %d checks timed out",
 		operations, total, skipped, undecided)
 	return nil
 }
@@ -181,7 +181,7 @@ func describe(ops []porcupine.Operation) string {
 	slices.SortFunc(ops, func(a, b porcupine.Operation) int { return int(a.Call - b.Call) })
 	var lines []string
 	for _, op := range ops {
-		lines = append(lines, fmt.Sprintf("  %d to %d µs: %+v answered %+v", (op.Call-ops[0].Call)/1000, (op.Return-ops[0].Call)/1000, op.Input, op.Output))
+		lines = append(lines, fmt.Sprintf("  %d to %d µs: %+v returned %+v", (op.Call-ops[0].Call)/1000, (op.Return-ops[0].Call)/1000, op.Input, op.Output))
 	}
 	return strings.Join(lines, "\n")
 }

@@ -9,7 +9,7 @@ import (
 	"github.com/luatx/luatx/torture/internal/history"
 )
 
-func TestModelOfACellAllowsOnlyHistoriesThatCanHaveHappened(t *testing.T) {
+func TestModelAllowsOnlyLinearizableHistories(t *testing.T) {
 	t.Parallel()
 	deposit := func(from, to int64, value string) porcupine.Operation {
 		return porcupine.Operation{Input: asked{history.Deposit, 1, 0, 5}, Output: answered{value: value}, Call: from, Return: to}
@@ -24,18 +24,18 @@ func TestModelOfACellAllowsOnlyHistoriesThatCanHaveHappened(t *testing.T) {
 		ops  []porcupine.Operation
 		want bool
 	}{
-		"one after the other":           {[]porcupine.Operation{deposit(0, 1, "5"), move(history.CellMove, 2, 3, false, "3"), peek(4, 5, "2,3,0")}, true},
-		"a peek into the past":          {[]porcupine.Operation{deposit(0, 1, "5"), peek(2, 3, "0,0,0")}, false},
-		"a peek meanwhile":              {[]porcupine.Operation{deposit(0, 5, "5"), peek(2, 3, "0,0,0")}, true},
-		"half a move":                   {[]porcupine.Operation{deposit(0, 1, "5"), move(history.CellCall, 2, 9, false, "2"), peek(3, 4, "2,0,0")}, false},
-		"an update that was lost":       {[]porcupine.Operation{deposit(0, 1, "5"), deposit(2, 3, "5")}, false},
-		"a stale read decided":          {[]porcupine.Operation{deposit(0, 1, "5"), move(history.CellMove, 2, 3, true, "0")}, false},
-		"funds were short":              {[]porcupine.Operation{move(history.CellMove, 0, 1, true, "0"), deposit(2, 3, "5")}, true},
-		"funds were not short":          {[]porcupine.Operation{deposit(0, 1, "5"), move(history.CellCall, 2, 3, true, "")}, false},
-		"overdrawn":                     {[]porcupine.Operation{move(history.CellCall, 0, 1, false, "")}, false},
-		"nobody was told, it is in":     {[]porcupine.Operation{deposit(0, math.MaxInt64, ""), peek(1, 2, "0,0,0"), peek(3, 4, "5,0,0")}, true},
-		"in, and out again":             {[]porcupine.Operation{deposit(0, math.MaxInt64, ""), peek(1, 2, "5,0,0"), peek(3, 4, "0,0,0")}, false},
-		"the replies of both are known": {[]porcupine.Operation{deposit(0, 9, "10"), deposit(0, 9, "5")}, true},
+		"one after the other":            {[]porcupine.Operation{deposit(0, 1, "5"), move(history.CellMove, 2, 3, false, "3"), peek(4, 5, "2,3,0")}, true},
+		"peek misses a deposit":          {[]porcupine.Operation{deposit(0, 1, "5"), peek(2, 3, "0,0,0")}, false},
+		"peek during a deposit":          {[]porcupine.Operation{deposit(0, 5, "5"), peek(2, 3, "0,0,0")}, true},
+		"peek sees half a move":          {[]porcupine.Operation{deposit(0, 1, "5"), move(history.CellCall, 2, 9, false, "2"), peek(3, 4, "2,0,0")}, false},
+		"lost update":                    {[]porcupine.Operation{deposit(0, 1, "5"), deposit(2, 3, "5")}, false},
+		"decision from a stale read":     {[]porcupine.Operation{deposit(0, 1, "5"), move(history.CellMove, 2, 3, true, "0")}, false},
+		"insufficient funds":             {[]porcupine.Operation{move(history.CellMove, 0, 1, true, "0"), deposit(2, 3, "5")}, true},
+		"funds suffice, but call failed": {[]porcupine.Operation{deposit(0, 1, "5"), move(history.CellCall, 2, 3, true, "")}, false},
+		"overdrawn":                      {[]porcupine.Operation{move(history.CellCall, 0, 1, false, "")}, false},
+		"unknown outcome, applied":       {[]porcupine.Operation{deposit(0, math.MaxInt64, ""), peek(1, 2, "0,0,0"), peek(3, 4, "5,0,0")}, true},
+		"applied, then gone":             {[]porcupine.Operation{deposit(0, math.MaxInt64, ""), peek(1, 2, "5,0,0"), peek(3, 4, "0,0,0")}, false},
+		"two concurrent deposits":        {[]porcupine.Operation{deposit(0, 9, "10"), deposit(0, 9, "5")}, true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -46,14 +46,14 @@ func TestModelOfACellAllowsOnlyHistoriesThatCanHaveHappened(t *testing.T) {
 	}
 }
 
-// TestOperationsOfCalls checks that an effect which no try reported has no end, that a reported effect which is missing has
-// no valid order, and that a call with insufficient funds is a read.
-func TestOperationsOfCalls(t *testing.T) {
+// TestOperationsOfConvertsCallsByOutcome checks that an effect that no try reported has no end, that a reported effect that is
+// missing has no valid order, and that a call with insufficient funds is a read.
+func TestOperationsOfConvertsCallsByOutcome(t *testing.T) {
 	t.Parallel()
 	call := func(id string, tries ...history.Line) *Call {
 		return &Call{Line: history.Line{ID: id, Op: history.Deposit, From: "y", To: "x", Amount: 5, Start: 1}, Tries: tries}
 	}
-	told := func(outcome history.Outcome, value string) history.Line {
+	try := func(outcome history.Outcome, value string) history.Line {
 		return history.Line{Outcome: outcome, Value: value, Start: 2, End: 3}
 	}
 	done := []string{"acked", "unknown", "killed"}
@@ -61,12 +61,12 @@ func TestOperationsOfCalls(t *testing.T) {
 		call *Call
 		want []porcupine.Operation
 	}{
-		{call("acked", told(history.Unknown, ""), told(history.Replayed, "5")), []porcupine.Operation{{Output: answered{value: "5"}, Call: 1, Return: 3}}},
-		{call("unknown", told(history.Unknown, "")), []porcupine.Operation{{Output: answered{}, Call: 1, Return: math.MaxInt64}}},
+		{call("acked", try(history.Unknown, ""), try(history.Replayed, "5")), []porcupine.Operation{{Output: answered{value: "5"}, Call: 1, Return: 3}}},
+		{call("unknown", try(history.Unknown, "")), []porcupine.Operation{{Output: answered{}, Call: 1, Return: math.MaxInt64}}},
 		{call("killed"), []porcupine.Operation{{Output: answered{}, Call: 1, Return: math.MaxInt64}}},
-		{call("refused", told(history.Nothing, "")), nil},
-		{call("short", told(history.Short, "2")), []porcupine.Operation{{Output: answered{true, "2"}, Call: 2, Return: 3}}},
-		{call("lost", told(history.Committed, "5")), []porcupine.Operation{{Output: answered{}, Call: 2, Return: 3}}},
+		{call("refused", try(history.Nothing, "")), nil},
+		{call("short", try(history.Short, "2")), []porcupine.Operation{{Output: answered{true, "2"}, Call: 2, Return: 3}}},
+		{call("lost", try(history.Committed, "5")), []porcupine.Operation{{Output: answered{}, Call: 2, Return: 3}}},
 	} {
 		got := operationsOf([]*Call{c.call}, nil, done)
 		if len(got) != len(c.want) {
@@ -79,7 +79,7 @@ func TestOperationsOfCalls(t *testing.T) {
 			}
 		}
 	}
-	if porcupine.CheckOperations(model, operationsOf([]*Call{call("lost", told(history.Committed, "5"))}, nil, nil)) {
-		t.Error("a commit that is gone was taken for linearizable")
+	if porcupine.CheckOperations(model, operationsOf([]*Call{call("lost", try(history.Committed, "5"))}, nil, nil)) {
+		t.Error("a lost commit passed as linearizable")
 	}
 }

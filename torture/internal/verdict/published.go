@@ -13,12 +13,12 @@ import (
 func (j *judge) published() {
 	seen := make(map[string]bool)
 	for _, p := range j.World.Published {
-		j.Hold(LeaseOutlasts, p.LeftToPublish <= ground.Lease.Milliseconds(), "%s was given %d ms to be published, longer than its lease", p.ID, p.LeftToPublish)
+		j.Hold(LeaseOutlasts, p.LeftToPublish <= ground.Lease.Milliseconds(), "the publisher had %d ms for %s, longer than its lease", p.LeftToPublish, p.ID)
 		if p.Due != 0 && !j.Taken[p.ID] {
 			j.Hold(NotEarly, p.MS >= p.Due, "%s was published %d ms early", p.ID, p.Due-p.MS)
 		}
 		if p.Declared > 0 {
-			j.Hold(BodiesWhole, p.Filling == p.Declared, "%s was published with %d bytes of %d", p.ID, p.Filling, p.Declared)
+			j.Hold(BodiesWhole, p.Filling == p.Declared, "%s was published with %d of %d bytes", p.ID, p.Filling, p.Declared)
 		}
 		if seen[p.ID] {
 			continue
@@ -30,7 +30,7 @@ func (j *judge) published() {
 		}
 		branch := j.origin(p)
 		excused := branch >= 0 && j.excused(branch, p.At)
-		j.Hold(NoGhosts, excused && !j.Barrier, "%s, a %s of %s, was published, and nothing was committed", p.ID, p.Type, p.Of)
+		j.Hold(NoGhosts, excused && !j.Barrier, "%s, a %s of %s, was published, but not committed", p.ID, p.Type, p.Of)
 		if excused {
 			j.losses.Ghosts++
 		}
@@ -40,7 +40,7 @@ func (j *judge) published() {
 	}
 	for _, id := range j.World.Refused {
 		if _, committed := j.events[id]; committed {
-			j.Hold(ParkedKept, seen[id], "event %s was parked, and is not published", id)
+			j.Hold(ParkedKept, seen[id], "event %s was parked, and was not published later", id)
 		}
 	}
 }
@@ -77,7 +77,7 @@ func (j *judge) lanes() {
 		}
 		seen[p.ID] = true
 		l := lane{c.branch, c.Lane}
-		j.Hold(LaneOrder, c.N > last[l], "%s, number %d of lane %s in %s, was published after number %d",
+		j.Hold(LaneOrder, c.N > last[l], "event %s, number %d of lane %s in %s, was published after number %d",
 			p.ID, c.N, c.Lane, j.World.Branches[c.branch].Name, last[l])
 		last[l] = max(last[l], c.N)
 	}
@@ -85,9 +85,9 @@ func (j *judge) lanes() {
 		slices.Sort(numbers)
 		h := j.World.Branches[l.branch]
 		for i, n := range numbers {
-			j.Hold(LaneOrder, n == int64(i+1), "place %d of lane %s in %s has number %d", i+1, l.name, h.Name, n)
+			j.Hold(LaneOrder, n == int64(i+1), "the event at place %d of lane %s in %s has number %d", i+1, l.name, h.Name, n)
 		}
-		j.Hold(LaneOrder, h.Lanes[l.name] == int64(len(numbers)), "lane %s in %s counts %d of %d", l.name, h.Name, h.Lanes[l.name], len(numbers))
+		j.Hold(LaneOrder, h.Lanes[l.name] == int64(len(numbers)), "the counter of lane %s in %s is %d, want %d", l.name, h.Name, h.Lanes[l.name], len(numbers))
 	}
 }
 
@@ -118,7 +118,7 @@ func (j *judge) arrivals() {
 		name, account, _ := strings.Cut(c.To, "/")
 		h := j.byName[name]
 		if h == nil {
-			j.Hold(Arrives, false, "%s went to %q", id, c.To)
+			j.Hold(Arrives, false, "%s was sent to %q, which is not a branch", id, c.To)
 			continue
 		}
 		got, arrived := h.Effects[id]
@@ -126,7 +126,7 @@ func (j *judge) arrivals() {
 			j.losses.Inputs++ // a failover has lost the entry of the stream
 			continue
 		}
-		j.Hold(Arrives, arrived && got.Amount == c.Amount && got.To == account, "%d from %s to %s by %s: %+v", c.Amount, c.id, c.To, id, got)
+		j.Hold(Arrives, arrived && got.Amount == c.Amount && got.To == account, "transfer of %d from %s to %s by event %s has the effect %+v", c.Amount, c.id, c.To, id, got)
 	}
 	for i := range j.World.Branches {
 		h := &j.World.Branches[i]
@@ -135,7 +135,7 @@ func (j *judge) arrivals() {
 				continue
 			}
 			if _, sent := j.events[id]; !sent && !j.ghost(id) {
-				j.Hold(Arrives, false, "%d arrived in %s by %s, and nobody has sent it", e.Amount, h.Name, id)
+				j.Hold(Arrives, false, "%d arrived in %s by event %s, but no branch sent it", e.Amount, h.Name, id)
 			}
 		}
 	}
@@ -151,6 +151,6 @@ func (j *judge) ghost(id string) bool {
 // stable checks that all runs of a handler for one input would create the same event.
 func (j *judge) stable() {
 	for id, events := range j.Story.Events {
-		j.Hold(StableEvents, len(events) == 1, "the runs for %s would have made the events %v", id, slices.Sorted(maps.Keys(events)))
+		j.Hold(StableEvents, len(events) == 1, "the handler runs for input %s create the events %v", id, slices.Sorted(maps.Keys(events)))
 	}
 }

@@ -13,8 +13,8 @@ type Sample struct {
 	Offset string
 }
 
-// steps holds that the steps of each branch were applied once and in their order, that those that fail for good are dead letters
-// once, and that no position has gone back.
+// steps checks that the steps of each branch were applied once and in order, that each step that fails permanently is a
+// dead letter once, and that no position went back.
 func (j *judge) steps() {
 	for i := range j.World.Branches {
 		h := &j.World.Branches[i]
@@ -38,8 +38,8 @@ func (j *judge) steps() {
 	}
 }
 
-// sequence holds that steps are those that are wanted, in their order. A step may be missing in the stream, because a failover has
-// taken it after a consumer had read it.
+// sequence checks that got contains the wanted steps in order. A step may be missing in the stream, because a failover can
+// remove it after a consumer has read it.
 func (j *judge) sequence(invariant string, h *Holding, want, got []string) {
 	for len(want) > 0 || len(got) > 0 {
 		switch {
@@ -50,13 +50,13 @@ func (j *judge) sequence(invariant string, h *Holding, want, got []string) {
 			j.losses.Inputs++
 			got = got[1:]
 		default:
-			j.Hold(invariant, false, "%s: after %d, %s follows, and %s is wanted", h.Name, len(h.Steps), first(got), first(want))
+			j.Hold(invariant, false, "%s, after %d steps: step %s, want %s", h.Name, len(h.Steps), first(got), first(want))
 			return
 		}
 	}
 }
 
-// excusedBetween reports whether a failover may have taken what was there between two times.
+// excusedBetween reports whether a failover may have removed data that was there between two times.
 func (j *judge) excusedBetween(branch int, from, to int64) bool {
 	for _, o := range j.Outages {
 		if o.Meets(branch, from, to) {
@@ -69,7 +69,7 @@ func (j *judge) excusedBetween(branch int, from, to int64) bool {
 // stepTime returns when a step was written, in nanoseconds, from its id.
 func stepTime(id string) int64 {
 	text, _, _ := strings.Cut(id, "-")
-	ms, _ := strconv.ParseInt(text, 10, 64) // Redis has made it
+	ms, _ := strconv.ParseInt(text, 10, 64) // Redis generated the id
 	return ms * 1e6
 }
 

@@ -77,11 +77,11 @@ func (t *Ticker) Tick(ctx context.Context) {
 
 func (t *Ticker) hold(b ground.Branch, n []int64) {
 	sum, least, in, out, count, effects, times, events, missing := n[0], n[1], n[2], n[3], n[4], n[5], n[6], n[7], n[8]
-	where := func(what string) string { return fmt.Sprintf("at a tick, %s: %s", b.Name, what) }
-	t.Checks.Hold(Money, sum == ground.Accounts*ground.Opening+in-out, where("the accounts hold %d, with %d from and %d to others"), sum, in, out)
+	where := func(problem string) string { return fmt.Sprintf("during the run, %s: %s", b.Name, problem) }
+	t.Checks.Hold(Money, sum == ground.Accounts*ground.Opening+in-out, where("the accounts hold %d, after %d from and %d to other branches"), sum, in, out)
 	t.Checks.Hold(NoDebt, least >= 0, where("an account holds %d"), least)
-	t.Checks.Hold(AppliedOnce, count == effects && times == effects, where("%d effects, %d ids, %d counted"), effects, times, count)
-	t.Checks.Hold(OutboxSet, events == effects, where("%d effects and %d events"), effects, events)
+	t.Checks.Hold(AppliedOnce, count == effects && times == effects, where("%d effects, but %d ids and a counter of %d"), effects, times, count)
+	t.Checks.Hold(OutboxSet, events == effects, where("%d effects, but %d events"), effects, events)
 	if t.off == nil {
 		t.off = make(map[int]damage)
 	}
@@ -96,6 +96,6 @@ func (t *Ticker) hold(b ground.Branch, n []int64) {
 		t.off[b.N] = damage{missing, known.since}
 	}
 	t.longest = max(t.longest, off)
-	t.Checks.Note(StatesAddUp, "events were in no state for %v at most", t.longest.Round(100*time.Millisecond))
-	t.Checks.Hold(StatesAddUp, off < t.Patience, where("%d events are in no state, for %v"), missing, off.Round(100*time.Millisecond))
+	t.Checks.Note(StatesAddUp, "events had no state for at most %v", t.longest.Round(100*time.Millisecond))
+	t.Checks.Hold(StatesAddUp, off < t.Patience, where("%d events have had no state for %v"), missing, off.Round(100*time.Millisecond))
 }

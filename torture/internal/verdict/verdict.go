@@ -157,11 +157,11 @@ func (j *judge) calls() {
 		try, acked := c.acked()
 		switch {
 		case c.Op == history.Doomed:
-			j.Hold(ErrorsNothing, !acked && !there, "%s must fail, and was told %s", id, told(c))
+			j.Hold(ErrorsNothing, !acked && !there, "%s must fail, but returned %s", id, results(c))
 		case acked && !there:
 			excused := j.excusedCall(try)
-			j.Hold(AckedApplied, excused, "%s was told %s and is not there", id, told(c))
-			j.Hold(Replicated, !c.replicated(), "%s was told that replicas have it, and is not there", id)
+			j.Hold(AckedApplied, excused, "%s returned %s, but is not applied", id, results(c))
+			j.Hold(Replicated, !c.replicated(), "%s is not applied, although replicas acknowledged it", id)
 			if excused {
 				j.losses.Commits++
 			}
@@ -171,7 +171,7 @@ func (j *judge) calls() {
 				j.Hold(Replicated, true, "")
 			}
 		case !c.open() && !j.repeated(c):
-			j.Hold(ErrorsNothing, !there, "%s was told %s and is there", id, told(c))
+			j.Hold(ErrorsNothing, !there, "%s returned %s, but is applied", id, results(c))
 		}
 	}
 }
@@ -187,8 +187,8 @@ func (c *Call) replicated() bool {
 	return slices.ContainsFunc(c.Tries, func(try history.Line) bool { return try.Outcome.In() && try.Replicated })
 }
 
-// told returns the results of the tries of a call.
-func told(c *Call) string {
+// results returns the results of the tries of a call.
+func results(c *Call) string {
 	var words []string
 	for _, try := range c.Tries {
 		words = append(words, strings.TrimSpace(fmt.Sprintf("%s %s", try.Outcome, try.Err)))
@@ -210,12 +210,12 @@ func (j *judge) retries(c *Call) {
 			continue
 		}
 		if value != "" {
-			j.Hold(FirstResult, value == try.Value || j.lostBetween(c), "%s was told %s and then %s", c.ID, value, try.Value)
+			j.Hold(FirstResult, value == try.Value || j.lostBetween(c), "%s returned %s and then %s", c.ID, value, try.Value)
 		}
 		value = try.Value
 	}
 	if firsts > 0 {
-		j.Hold(FirstResult, firsts == 1 || j.lostBetween(c), "%s was committed %d times: %s", c.ID, firsts, told(c))
+		j.Hold(FirstResult, firsts == 1 || j.lostBetween(c), "%s was committed %d times: %s", c.ID, firsts, results(c))
 	}
 }
 
@@ -245,7 +245,7 @@ func (j *judge) inputs() {
 		}
 		for id, e := range h.Effects {
 			if e.Kind == ground.Order || e.Kind == ground.Credit {
-				j.Hold(AppliedOnce, in[id] || j.lostInput(id, h), "%s of %s was applied, and is no input", id, h.Name)
+				j.Hold(AppliedOnce, in[id] || j.lostInput(id, h), "%s of %s was applied, but is not an input", id, h.Name)
 			}
 		}
 	}
@@ -254,7 +254,7 @@ func (j *judge) inputs() {
 			continue
 		}
 		excused := j.excusedCall(put)
-		j.Hold(AckedApplied, excused, "input %s was acknowledged to its producer and is not there", put.ID)
+		j.Hold(AckedApplied, excused, "the write of input %s was acknowledged, but the stream does not contain it", put.ID)
 		if excused {
 			j.losses.Inputs++
 		}

@@ -165,7 +165,7 @@ func bodies(ctx context.Context, client redis.UniversalClient, home shard.Shard)
 		key := home.Key("body:") + name
 		body, found := there.Keys[key]
 		if !found || body.ExpireAt > 0 || !strings.HasSuffix(entries.Val()[event], " "+name) {
-			wrong = append(wrong, fmt.Sprintf("%s of event %q: is there: %t, expires: %d, entry: %.60q", key, event, found, body.ExpireAt, entries.Val()[event]))
+			wrong = append(wrong, fmt.Sprintf("%s of event %q: exists %t, expires at %d, entry %.60q", key, event, found, body.ExpireAt, entries.Val()[event]))
 		}
 		delete(there.Keys, key)
 	}
@@ -203,7 +203,7 @@ func doomed(ctx context.Context, client redis.UniversalClient, b ground.Branch) 
 	found := fmt.Sprintf("%s %v %d %v %d %v %d %d", got.Val(), items.Val(), members.Val(), all.Val(), expiry.Val(), scores.Val(), length.Val(), exists.Val())
 	const want = "text [one two] 2 [true true] -1 [{1 one} {2 two}] 1 0"
 	if found != want {
-		return found + ", and not " + want, nil
+		return found + ", want " + want, nil
 	}
 	return "", nil
 }

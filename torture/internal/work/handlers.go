@@ -156,7 +156,7 @@ func (p *process) begin(ctx context.Context, msg message.Attributes) (b ground.B
 	b, found := p.branch(msg.Subject())
 	tx, inside := luatx.TxFromContext(ctx)
 	if !found || !inside {
-		return b, "", message.Permanent(fmt.Errorf("message %s about %q is none of this run", msg.ID(), msg.Subject()))
+		return b, "", message.Permanent(fmt.Errorf("message %s: unknown branch %q, or no transaction", msg.ID(), msg.Subject()))
 	}
 	event = tx.EventID()
 	p.note(history.Line{Kind: history.Ran, ID: msg.ID(), Branch: b.N, Event: event, Start: p.now()})
@@ -211,7 +211,7 @@ func (p *process) tick(ctx context.Context, msg *message.TypedMessage[any]) ([]*
 func (p *process) counted(ctx context.Context, subject, id string, in func(ground.Branch) string) error {
 	b, found := p.branch(subject)
 	if !found {
-		return message.Permanent(fmt.Errorf("entry %s about %q is none of this run", id, subject))
+		return message.Permanent(fmt.Errorf("entry %s: unknown branch %q", id, subject))
 	}
 	if err := mishap(ctx); err != nil {
 		return err

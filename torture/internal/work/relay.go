@@ -70,7 +70,7 @@ func (p *process) newSink() (*sink, error) {
 		StreamFor: func(msg *message.RawMessage) (string, error) {
 			b, found := p.branch(msg.Subject())
 			if !found {
-				return "", message.Permanent(fmt.Errorf("there is no branch %q", msg.Subject()))
+				return "", message.Permanent(fmt.Errorf("unknown branch %q", msg.Subject()))
 			}
 			return b.Orders, nil
 		},
@@ -121,9 +121,9 @@ func (s *sink) judge(ctx context.Context, events []*message.RawMessage) []error 
 			errs[i] = relay.Unavailable(err)
 		case verdict == nil || verdict.Val() == 0: // not to be rejected, or rejected before
 		case hash(events[i].ID())%refusedOf == 0:
-			errs[i] = message.Permanent(relay.Classify("torture", errors.New("refused until somebody has looked")))
+			errs[i] = message.Permanent(relay.Classify("torture", errors.New("rejected until an operator re-arms it")))
 		default:
-			errs[i] = errors.New("refused once")
+			errs[i] = errors.New("rejected once")
 		}
 	}
 	return errs

@@ -68,7 +68,7 @@ func Main(in io.Reader, out, errs io.Writer) int {
 	signal.Ignore(os.Interrupt) // the terminal sends it to all processes, but the parent decides
 	log := slog.New(slog.NewTextHandler(errs, &slog.HandlerOptions{Level: slog.LevelError}))
 	if err := run(bufio.NewReader(in), out, log); err != nil {
-		log.Error("the process failed", "error", err)
+		log.Error("process failed", "error", err)
 		return 1
 	}
 	return 0
@@ -81,7 +81,7 @@ func run(in *bufio.Reader, out io.Writer, log *slog.Logger) error {
 		err = json.Unmarshal(line, &task)
 	}
 	if err != nil {
-		return fmt.Errorf("no task on standard input: %w", err)
+		return fmt.Errorf("read the task from standard input: %w", err)
 	}
 	p := &process{Task: task, log: log, client: task.Plan.Connect(), quiet: make(chan struct{})}
 	defer func() { _ = p.client.Close() }() // the client is not used again
@@ -138,7 +138,7 @@ func (p *process) obey(in *bufio.Reader, stop func()) {
 	quiet()
 	stop()
 	<-time.After(stopTimeout)
-	p.log.Error("the process does not come to its end")
+	p.log.Error("process did not stop in time")
 	os.Exit(1)
 }
 
@@ -168,7 +168,7 @@ func (p *process) now() int64 { return time.Now().Add(-p.Skew).UnixNano() }
 // check records an error with which the process cannot continue, so that Main returns it.
 func (p *process) check(err error) {
 	if err != nil && !errors.Is(err, context.Canceled) {
-		p.log.Error("cannot go on", "error", err)
+		p.log.Error("process cannot continue", "error", err)
 		p.broken.CompareAndSwap(nil, &err)
 	}
 }

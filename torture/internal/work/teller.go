@@ -192,7 +192,7 @@ func (t *teller) try(ctx context.Context, c *call) history.Line {
 	line.Start = t.now()
 	item := c.item(bounded)
 	result, err := t.tr.Transact(bounded, item.Aggregate, item.Func, item.Options...)
-	return t.told(ctx, c, line, result, err)
+	return t.finishTry(ctx, c, line, result, err)
 }
 
 func (t *teller) hurried(ctx context.Context) (context.Context, context.CancelFunc) {
@@ -202,8 +202,8 @@ func (t *teller) hurried(ctx context.Context) (context.Context, context.CancelFu
 	return context.WithCancel(ctx)
 }
 
-// told completes the line of a try. It resolves every other unknown outcome by its receipt.
-func (t *teller) told(ctx context.Context, c *call, line history.Line, result luatx.Result, err error) history.Line {
+// finishTry completes the line of a try. It resolves every other unknown outcome by its receipt.
+func (t *teller) finishTry(ctx context.Context, c *call, line history.Line, result luatx.Result, err error) history.Line {
 	line.Kind = history.Told
 	if unknown, ok := errors.AsType[*luatx.UnknownError](err); ok && t.rng.IntN(2) == 0 {
 		if found, asked := t.tr.Resolve(ctx, unknown.Receipt); asked == nil || errors.Is(asked, luatx.ErrExpired) {
@@ -251,6 +251,6 @@ func (t *teller) batch(ctx context.Context) {
 	for i, c := range calls {
 		line := c.line
 		line.Start = start
-		t.settle(ctx, c, t.told(ctx, c, line, results[i].Result, results[i].Err))
+		t.settle(ctx, c, t.finishTry(ctx, c, line, results[i].Result, results[i].Err))
 	}
 }

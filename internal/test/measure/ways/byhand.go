@@ -101,7 +101,7 @@ func (p *place) pipelineOf(size int) *measure.Running {
 
 func acked(cmd *redis.IntCmd) error {
 	if n, err := cmd.Result(); err != nil || n != 1 {
-		return errors.Join(err, fmt.Errorf("%d messages were acknowledged, not 1", n))
+		return errors.Join(err, fmt.Errorf("%d messages were acknowledged, want 1", n))
 	}
 	return nil
 }

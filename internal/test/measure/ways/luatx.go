@@ -122,7 +122,7 @@ func streamOutbox(p *place, _ measure.Cell) (*measure.Running, error) {
 func guarded(p *place, _ measure.Cell) (*measure.Running, error) {
 	return single(p, func(ctx context.Context, tx *luatx.Tx, in input) error {
 		if err := tx.Read().HGet(ctx, in.hash, "d").Err(); !errors.Is(err, redis.Nil) {
-			return errors.Join(err, errors.New("there is a field d"))
+			return errors.Join(err, errors.New("field d exists, but the transaction does not write it"))
 		}
 		return p.whole(ctx, tx, in)
 	})

@@ -60,7 +60,7 @@ func newPlace(client redis.UniversalClient, c measure.Cell, name string) (*place
 		})
 	}
 	if len(p.tags) != c.Tags {
-		return nil, fmt.Errorf("%d tags for %d", len(p.tags), c.Tags)
+		return nil, fmt.Errorf("found %d tags, want %d", len(p.tags), c.Tags)
 	}
 	return p, nil
 }
@@ -159,7 +159,7 @@ func (f *feed) add(ctx context.Context, p *place, t *tag, inputs []int) {
 	})
 	f.done = append(f.done, func() error {
 		if got := len(read.Val()[0].Messages); got != len(inputs) {
-			return fmt.Errorf("%d messages of %d were read from %s", got, len(inputs), t.in)
+			return fmt.Errorf("read %d of %d messages from %s", got, len(inputs), t.in)
 		}
 		for i, n := range inputs {
 			p.inputs[n] = input{t, added[i].Val()}

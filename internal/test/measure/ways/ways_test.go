@@ -64,7 +64,7 @@ func works(t *testing.T, client redis.UniversalClient, cell measure.Cell, way me
 		}
 	}
 	if more, err := running.CPU(ctx); err != nil || more <= used {
-		t.Errorf("%s: server CPU went from %v to %v, %v", way.Name, used, more, err)
+		t.Errorf("%s: server CPU went from %v to %v: %v", way.Name, used, more, err)
 	}
 }
 
@@ -87,7 +87,7 @@ func looksDone(t *testing.T, client redis.UniversalClient, cell measure.Cell, wa
 	shard := fmt.Sprintf("%s:{%s}:", name, slot.Text(slot.OfTag(text)))
 	bodies = append(bodies, client.HVals(ctx, shard+"entries").Val()...)
 	if pending := int(client.ZCard(ctx, shard+"pending").Val()); pending+len(events) != each {
-		t.Errorf("%s: %d events wait, want %d", way.Name, pending+len(events), each)
+		t.Errorf("%s: %d events are in the outbox, want %d", way.Name, pending+len(events), each)
 	}
 	marks := int(client.HLen(ctx, shard+"inbox:a").Val())
 	if marks == 0 {
@@ -96,7 +96,7 @@ func looksDone(t *testing.T, client redis.UniversalClient, cell measure.Cell, wa
 		marks = len(left.Keys)
 	}
 	if marks < each*rounds || marks > each*rounds+5 { // luatx keeps what the inbox is beside them
-		t.Errorf("%s: %d marks, want %d", way.Name, marks, each*rounds)
+		t.Errorf("%s: the inbox has %d ids, want %d", way.Name, marks, each*rounds)
 	}
 	for _, body := range bodies {
 		if !strings.Contains(body, strings.Repeat("x", cell.Payload)) {

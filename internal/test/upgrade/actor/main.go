@@ -53,8 +53,8 @@ type actor struct {
 }
 
 func main() {
-	addrs := flag.String("addrs", "", "addresses of the Redis, separated by commas: several are a cluster")
-	namespace := flag.String("namespace", "", "namespace of the data")
+	addrs := flag.String("addrs", "", "comma-separated `addresses` of Redis; several addresses select a cluster")
+	namespace := flag.String("namespace", "", "`namespace` of the data")
 	flag.Parse()
 	if err := run(strings.Split(*addrs, ","), *namespace, flag.Arg(0)); err != nil {
 		fmt.Fprintln(os.Stderr, "actor:", err)
@@ -83,7 +83,7 @@ func run(addrs []string, namespace, part string) error {
 	parts := map[string]func(context.Context) error{"write": a.write, "finish": a.finish, "alone": a.alone, "beside": a.beside}
 	do, ok := parts[part]
 	if !ok {
-		return fmt.Errorf("the part %q does not exist; use one of %q", part, slices.Sorted(maps.Keys(parts)))
+		return fmt.Errorf("unknown part %q; use one of %q", part, slices.Sorted(maps.Keys(parts)))
 	}
 	if err := do(ctx); err != nil {
 		return err
