@@ -32,9 +32,9 @@ type DeadLetterOptions struct {
 func (o DeadLetterOptions) Validate() error {
 	switch {
 	case o.Limit < 0 || o.Canary < 0 || o.CanaryWait < 0:
-		return fmt.Errorf("admin: DeadLetterOptions.Limit %d, Canary %d, CanaryWait %v: use 0 for the default, or more", o.Limit, o.Canary, o.CanaryWait)
+		return fmt.Errorf("admin: DeadLetterOptions.Limit %d, Canary %d or CanaryWait %v is negative; use 0 for the default, or more", o.Limit, o.Canary, o.CanaryWait)
 	case o.Canary > maxCanary:
-		return fmt.Errorf("admin: DeadLetterOptions.Canary is %d: use at most %d", o.Canary, maxCanary)
+		return fmt.Errorf("admin: DeadLetterOptions.Canary is %d; use at most %d", o.Canary, maxCanary)
 	}
 	return nil
 }
@@ -82,7 +82,7 @@ func (d *DeadLetters) Discard(ctx context.Context, f DeadLetterFilter, reason st
 // checkReason returns an error for a reason that the audit cannot record.
 func checkReason(reason string) error {
 	if reason == "" || len(reason) > parts.MaxReason {
-		return fmt.Errorf("admin: the reason has %d bytes: name one of at most %d, it is recorded", len(reason), parts.MaxReason)
+		return fmt.Errorf("admin: the reason has %d bytes; set a reason of 1 to %d bytes for the audit", len(reason), parts.MaxReason)
 	}
 	return nil
 }

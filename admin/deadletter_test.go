@@ -362,8 +362,8 @@ func TestExportedDeadLettersComeBackByImport(t *testing.T) {
 			t.Errorf("%+v, %v", retried, err)
 		}
 		for name, line := range map[string]string{
-			"line 1: unexpected": `x`, "line 1: its stream": `{"stream":"other","fields":["a","b"]}`, "a name and a value": fmt.Sprintf(`{"stream":%q,"fields":["a"]}`, key),
-			"leave one out": fmt.Sprintf(`{"stream":%q,"fields":["a","b"],"fields_base64":["YQ==","YQ=="]}`, key),
+			"line 1: unexpected": `x`, "line 1: the stream": `{"stream":"other","fields":["a","b"]}`, "a name and a value": fmt.Sprintf(`{"stream":%q,"fields":["a"]}`, key),
+			"remove one": fmt.Sprintf(`{"stream":%q,"fields":["a","b"],"fields_base64":["YQ==","YQ=="]}`, key),
 		} {
 			if _, err := d.Import(redistest.Soon(t), strings.NewReader(line), "r", admin.ImportOptions{}); err == nil || name != "line 1: unexpected" && !strings.Contains(err.Error(), name) {
 				t.Errorf("%s: %v", line, err)

@@ -114,7 +114,7 @@ func (r HistoryRange) resolve(now time.Time) (history.Resolution, History, error
 	}
 	switch {
 	case h.Since.After(h.Until):
-		return history.Resolution{}, h, fmt.Errorf("admin: history: Since is %v, which is later than Until, %v; use an earlier time",
+		return history.Resolution{}, h, fmt.Errorf("admin: history: Since %v is later than Until %v; use an earlier time",
 			h.Since.UTC().Format(time.RFC3339), h.Until.UTC().Format(time.RFC3339))
 	case h.Step < 0:
 		return history.Resolution{}, h, errors.New("admin: history: Step is negative; use 0 for the default, or more")

@@ -185,9 +185,9 @@ func TestNewStreamRefusesIncompleteConfigAndForeignSlots(t *testing.T) {
 	client := redis.NewClient(&redis.Options{})
 	defer func() { _ = client.Close() }()
 	for want, cfg := range map[string]admin.StreamConfig{
-		"Stream and Operator": {Stream: "s"},
-		"name the stream":     {Operator: "alice"},
-		"keys of the slot":    {Stream: "s", Operator: "alice", DeadLetter: "dead"},
+		"StreamConfig.Stream or Operator is empty": {Stream: "s"},
+		"Operator is empty; set both":              {Operator: "alice"},
+		"are not keys of the slot":                 {Stream: "s", Operator: "alice", DeadLetter: "dead"},
 	} {
 		if _, err := admin.NewStream(client, cfg); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%+v: %v", cfg, err)
@@ -201,7 +201,7 @@ func TestNewStreamRefusesIncompleteConfigAndForeignSlots(t *testing.T) {
 	if s.Slot() != slot.Of("s") {
 		t.Errorf("slot %d", s.Slot())
 	}
-	if _, err := s.Rearm(t.Context(), s.Slot()+1, "1"); err == nil || !strings.Contains(err.Error(), "is in slot") {
+	if _, err := s.Rearm(t.Context(), s.Slot()+1, "1"); err == nil || !strings.Contains(err.Error(), "does not match: the stream") {
 		t.Error(err)
 	}
 	for _, err := range s.Parked(t.Context(), outbox.Filter{Aggregate: "a"}) {

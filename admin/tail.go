@@ -26,7 +26,7 @@ type sighting struct {
 func (o *Operator) Tail(ctx context.Context, every time.Duration) iter.Seq2[outbox.Event, error] {
 	return func(yield func(outbox.Event, error) bool) {
 		if every <= 0 {
-			yield(outbox.Event{}, fmt.Errorf("admin: tail every %v: use more than 0", every))
+			yield(outbox.Event{}, fmt.Errorf("admin: tail: the interval %v is not positive; use more than 0", every))
 			return
 		}
 		ticker := time.NewTicker(every)

@@ -91,7 +91,7 @@ func (h *Handler) list(c *guard.Call, pageOf func(context.Context, *admin.Operat
 }
 
 // errRedacted refuses an export.
-var errRedacted = &guard.Problem{Status: http.StatusForbidden, Detail: "payloads are redacted here, and an export cannot be"}
+var errRedacted = &guard.Problem{Status: http.StatusForbidden, Detail: "this handler redacts payloads, and an export cannot be redacted"}
 
 // export replies with parked events as lines, in the format of outbox.Store.
 func (h *Handler) export(c *guard.Call) error {
@@ -166,7 +166,7 @@ func (h *Handler) stream(c *guard.Call) (out *tracked, restore func() error) {
 func (h *Handler) event(c *guard.Call) error {
 	n, err := strconv.Atoi(c.Query.Get("slot"))
 	if err != nil || c.Query.Get("id") == "" {
-		return guard.BadRequest("say slot and id of the event; api/find looks for an id in all slots")
+		return guard.BadRequest("the slot or the id of the event is missing; api/find searches all slots for an id")
 	}
 	data, err := c.Flag("payload")
 	if err == nil {
@@ -206,7 +206,7 @@ func (h *Handler) find(c *guard.Call) error {
 	}
 	id := c.Query.Get("id")
 	if id == "" {
-		return guard.BadRequest("say the id of the event")
+		return guard.BadRequest("the id of the event is missing")
 	}
 	if data {
 		if err := c.Disclose(); err != nil {

@@ -192,7 +192,7 @@ func TestCrossSitePostsAreRefusedOnEveryRoute(t *testing.T) {
 		r.Header.Set(header, value)
 		return answer(h, r)
 	}
-	const refusal = "a page of another origin must not do this"
+	const refusal = "the request comes from a page of another origin"
 	types := map[string]string{} // content type by route
 	for contentType, routes := range map[string]map[string]httpapi.Access{
 		"application/x-www-form-urlencoded": pagesOf(t, h), "application/json": h.Routes(),

@@ -90,7 +90,7 @@ func (h *Handler) live(c *guard.Call) error {
 // ready says that the servers answer.
 func (h *Handler) ready(c *guard.Call) error {
 	if _, err := h.desk.Time(c.R.Context()); err != nil {
-		return &guard.Problem{Status: http.StatusServiceUnavailable, Detail: "Redis does not answer"}
+		return &guard.Problem{Status: http.StatusServiceUnavailable, Detail: "Redis does not reply"}
 	}
 	return c.Answer(http.StatusOK, map[string]string{"status": "ready"})
 }

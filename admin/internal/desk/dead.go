@@ -25,7 +25,7 @@ func DeadFilterOf(query url.Values) (admin.DeadLetterFilter, error) {
 	if text := query.Get("since"); text != "" {
 		since, err := time.ParseDuration(text)
 		if err != nil || since <= 0 {
-			return f, guard.BadRequest("since %.80q: use a duration as 90s or 24h", text)
+			return f, guard.BadRequest("since %.80q is not a positive duration; use a duration such as 90s or 24h", text)
 		}
 		f.Since = time.Now().Add(-since)
 	}
@@ -35,10 +35,10 @@ func DeadFilterOf(query url.Values) (admin.DeadLetterFilter, error) {
 // CheckDead returns an error for a stream and a filter that mean nothing.
 func CheckDead(name string, f admin.DeadLetterFilter) error {
 	if name == "" {
-		return guard.BadRequest("say the stream whose dead letters are meant")
+		return guard.BadRequest("the stream is missing")
 	}
 	if len(f.IDs) > MaxFilterIDs {
-		return &guard.Problem{Status: http.StatusUnprocessableEntity, Detail: fmt.Sprintf("the filter names %d ids: use at most %d", len(f.IDs), MaxFilterIDs)}
+		return &guard.Problem{Status: http.StatusUnprocessableEntity, Detail: fmt.Sprintf("the filter has %d ids; use at most %d", len(f.IDs), MaxFilterIDs)}
 	}
 	if err := f.Validate(); err != nil {
 		return &guard.Problem{Status: http.StatusUnprocessableEntity, Detail: err.Error()}

@@ -61,7 +61,7 @@ func New(op *admin.Operator, cfg Config) *Desk {
 	return d
 }
 
-var errNoDestinations = errors.New("set OperatorConfig.Destinations, or luatx serve --destination, to allow some")
+var errNoDestinations = errors.New("the configuration allows no destination; set OperatorConfig.Destinations or luatx serve --destination")
 
 // guarded returns an operator that accepts no other destination if the configuration of op names none.
 func guarded(op *admin.Operator) *admin.Operator {
@@ -107,7 +107,7 @@ func (d *Desk) Stop(who guard.Identity, id string) error {
 	case !ok:
 		return &guard.Problem{Status: http.StatusNotFound, Detail: "no such operation"}
 	case NeedsOf(outbox.Act(o.Kind)) > who.May:
-		return &guard.Problem{Status: http.StatusForbidden, Detail: fmt.Sprintf("%s may %s, and stopping a %s needs the right to purge", who.Name, who.May, o.Kind)}
+		return &guard.Problem{Status: http.StatusForbidden, Detail: fmt.Sprintf("stopping a %[3]s needs the right to purge, but %[1]s may only %[2]s", who.Name, who.May, o.Kind)}
 	}
 	d.Operations.stop(id)
 	return nil

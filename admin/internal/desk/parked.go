@@ -79,7 +79,7 @@ func (d *Desk) page(f outbox.Filter, cursor string, limit int, how cursors, list
 	} else if cursor != "" {
 		plain, err := base64.RawURLEncoding.DecodeString(cursor)
 		if err != nil || !how.resume(&f, string(plain)) {
-			return page, guard.BadRequest("cursor %.80q: use next of the page before", cursor)
+			return page, guard.BadRequest("cursor %.80q is invalid; use the next of the previous page", cursor)
 		}
 	}
 	link.Bound(&f, pageBound)

@@ -34,4 +34,4 @@ type Identity struct {
 }
 
 // ErrUnknown is the error of an authorizer that cannot identify the sender of a request.
-var ErrUnknown = errors.New("admin: who asks is not known")
+var ErrUnknown = errors.New("admin: the sender of the request is unknown")

@@ -39,11 +39,11 @@ func (c *Call) identify() (err error) {
 		}
 	}
 	if err == nil && (c.Who.Name == "" || len(c.Who.Name) > 256) {
-		err = fmt.Errorf("Identity.Name has %d bytes: use 1 to 256", len(c.Who.Name))
+		err = fmt.Errorf("Identity.Name has %d bytes; use 1 to 256", len(c.Who.Name))
 	}
 	if err != nil {
 		c.Who = Identity{}
-		c.guard.cfg.Logger.LogAttrs(c.R.Context(), slog.LevelWarn, "luatx: request refused",
+		c.guard.cfg.Logger.LogAttrs(c.R.Context(), slog.LevelWarn, "luatx: request rejected",
 			slog.String("remote", c.R.RemoteAddr), slog.String("method", c.R.Method), slog.String("path", c.R.URL.Path), slog.Any("error", err))
 	}
 	var p *Problem
@@ -52,9 +52,9 @@ func (c *Call) identify() (err error) {
 		return p
 	case errors.Is(err, ErrUnknown):
 		c.W.Header().Set("WWW-Authenticate", c.guard.cfg.Challenge)
-		return &Problem{Status: http.StatusUnauthorized, Detail: "say who asks"}
+		return &Problem{Status: http.StatusUnauthorized, Detail: "the credentials are missing or unknown"}
 	case err != nil:
-		return &Problem{Status: http.StatusForbidden, Detail: "who asks may not do this"}
+		return &Problem{Status: http.StatusForbidden, Detail: "the sender of the request has no rights here"}
 	}
 	if c.guard.cfg.ReadOnly {
 		c.Who.May = min(c.Who.May, MayView)
@@ -72,7 +72,7 @@ func (c *Call) Disclose() error {
 	case "", "none", "same-origin": // no browser, an address that its user typed, or a page of the handler
 		return nil
 	}
-	return &Problem{Status: http.StatusForbidden, Title: "Cross-site request", Detail: "a page of another site must not load payloads"}
+	return &Problem{Status: http.StatusForbidden, Title: "Cross-site request", Detail: "the request comes from a page of another site, which may not load payloads"}
 }
 
 // lingering is how long the rest of a body is read after a reply that did not wait for it. Closing the connection at once
@@ -148,7 +148,7 @@ func unreadable(err error) error {
 	case errors.As(err, &large):
 		return &Problem{Status: http.StatusRequestEntityTooLarge, Detail: fmt.Sprintf("the body has more than %d bytes", large.Limit)}
 	case errors.As(err, &timeout) && timeout.Timeout():
-		return &Problem{Status: http.StatusRequestTimeout, Detail: "the body did not come in time"}
+		return &Problem{Status: http.StatusRequestTimeout, Detail: "the body did not arrive in time"}
 	}
 	return &Problem{Status: http.StatusBadRequest, Detail: err.Error()}
 }
