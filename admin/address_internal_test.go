@@ -9,7 +9,7 @@ import (
 	"github.com/luatx/luatx/internal/test/redistest"
 )
 
-func TestSearchForNamespacesStopsAfterItsCallsAndSaysSo(t *testing.T) {
+func TestNamespaceSearchReportsThatItStoppedEarly(t *testing.T) {
 	t.Parallel()
 	server := redistest.Single(t, redistest.Own())
 	client := server.Admin(t)
@@ -37,7 +37,7 @@ func TestSearchForNamespacesStopsAfterItsCallsAndSaysSo(t *testing.T) {
 	}
 }
 
-func TestAddressErrorNamesPlacesLayoutsAndWhatItDidNotSee(t *testing.T) {
+func TestAddressErrorNamesPlacesLayoutsAndTheLimitsOfTheSearch(t *testing.T) {
 	t.Parallel()
 	err := &AddressError{
 		Wanted:     placeOf("luatx 4, namespace shop, 16 partitions"),
@@ -50,6 +50,6 @@ func TestAddressErrorNamesPlacesLayoutsAndWhatItDidNotSee(t *testing.T) {
 		t.Errorf("%s, want %s", err, want)
 	}
 	if (&AddressError{Wanted: err.Wanted, Found: err.Found[2:]}).Misplaced() {
-		t.Error("another namespace makes it misplaced")
+		t.Error("Misplaced is true for another namespace")
 	}
 }

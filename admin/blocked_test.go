@@ -55,7 +55,7 @@ func TestStatsCountEventsBehindParkedOnes(t *testing.T) {
 	})
 }
 
-func TestStatsSayIfMoreKeysMayBeBlockedThanWereLookedAt(t *testing.T) {
+func TestStatsReportThatMoreKeysMayBeBlocked(t *testing.T) {
 	t.Parallel()
 	client := redistest.Shared(t).Client(t)
 	tr, op := admintest.Service(t, client, 1)
@@ -73,7 +73,7 @@ func TestStatsSayIfMoreKeysMayBeBlockedThanWereLookedAt(t *testing.T) {
 	}
 }
 
-func TestOldestUnpublishedCountsFromTheFirstFailureThatIsRemembered(t *testing.T) {
+func TestOldestUnpublishedCountsFromTheFirstRecordedFailure(t *testing.T) {
 	t.Parallel()
 	server, client := redistest.Mini(t)
 	tr, op := admintest.Service(t, client, 1)

@@ -3,7 +3,7 @@ package admin
 import (
 	"bytes"
 	"context"
-	"crypto/sha1" //nolint:gosec // it names what an operator has kept
+	"crypto/sha1" //nolint:gosec // it names entries of an export
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -177,7 +177,7 @@ func (d *DeadLetters) targets(ctx context.Context) (map[string]string, error) {
 type digest [sha1.Size]byte
 
 func digestOf(d group.Dead) (sum digest) {
-	h := sha1.New() //nolint:gosec // it names what an operator has kept
+	h := sha1.New() //nolint:gosec // it names entries of an export
 	for _, text := range d.Write() {
 		fmt.Fprintf(h, "%d:%s", len(text), text)
 	}

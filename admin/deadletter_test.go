@@ -79,7 +79,7 @@ func listed(t testing.TB, d *admin.DeadLetters, f admin.DeadLetterFilter) []admi
 	return all
 }
 
-// recorded returns what the audit says of dead letters.
+// recorded returns the audit records of dead letters.
 func recorded(t testing.TB, op *admin.Operator) []string {
 	t.Helper()
 	var all []string
@@ -133,7 +133,7 @@ func TestDeadLettersAreListedByTheNameOfAPartitionedStream(t *testing.T) {
 		for after, d := range map[string]*admin.DeadLetters{"1-1": d, "1-1@nowhere": d, all[0].ID: plain} {
 			for _, err := range d.List(redistest.Soon(t), admin.DeadLetterFilter{After: after}) {
 				if err == nil || !strings.Contains(err.Error(), "After") {
-					t.Errorf("behind %s: %v", after, err)
+					t.Errorf("after %s: %v", after, err)
 				}
 			}
 		}
@@ -223,7 +223,7 @@ func TestRetryPutsEachDeadLetterBackOnceIntoItsPartition(t *testing.T) {
 	})
 }
 
-func TestRetryOfACanaryGoesOnlyOnIfTheGroupHandlesIt(t *testing.T) {
+func TestRetryContinuesOnlyIfTheGroupHandlesTheCanary(t *testing.T) {
 	t.Parallel()
 	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
 		_, op := admintest.Service(t, client, 1)
@@ -235,11 +235,11 @@ func TestRetryOfACanaryGoesOnlyOnIfTheGroupHandlesIt(t *testing.T) {
 		redistest.Eventually(t, "both to be dead letters again", func() bool { return len(listed(t, d, admin.DeadLetterFilter{})) == 6 })
 		stop()
 		if err != nil || !r.Stopped || r.Done != 2 || r.Canary.DeadAgain == 0 {
-			t.Errorf("refused: %+v, %v", r, err)
+			t.Errorf("canary with a failing group: %+v, %v", r, err)
 		}
 		opts.CanaryWait = time.Millisecond
 		if r, err = d.Retry(redistest.Soon(t), admin.DeadLetterFilter{}, "hope", opts); err != nil || !r.Stopped || r.Canary != (admin.DeadLetterCanary{Trying: 2}) {
-			t.Errorf("nobody reads: %+v, %v", r, err)
+			t.Errorf("canary without a consumer: %+v, %v", r, err)
 		}
 		opts.CanaryWait = 0
 		consume(t, client, key, "g", func(*message.RawMessage) error { return nil })
@@ -247,7 +247,7 @@ func TestRetryOfACanaryGoesOnlyOnIfTheGroupHandlesIt(t *testing.T) {
 		opts.Progress = func(r admin.DeadLetterResult) { seen = r.Done }
 		r, err = d.Retry(redistest.Soon(t), admin.DeadLetterFilter{}, "mended", opts)
 		if err != nil || r.Stopped || r.Done != 4 || r.Canary != (admin.DeadLetterCanary{Handled: 2}) || seen != 4 {
-			t.Errorf("mended: %+v, %v; progress says %d", r, err, seen)
+			t.Errorf("canary with a working group: %+v, %v; progress reported %d", r, err, seen)
 		}
 		if left := listed(t, d, admin.DeadLetterFilter{}); len(left) != 0 {
 			t.Errorf("%d are left", len(left))
@@ -255,7 +255,7 @@ func TestRetryOfACanaryGoesOnlyOnIfTheGroupHandlesIt(t *testing.T) {
 	})
 }
 
-func TestDiscardKeepsToItsFilterLimitAndReason(t *testing.T) {
+func TestDiscardRespectsFilterAndLimitAndNeedsAReason(t *testing.T) {
 	t.Parallel()
 	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
 		tr, op := admintest.Service(t, client, 2)
@@ -285,12 +285,12 @@ func TestDiscardKeepsToItsFilterLimitAndReason(t *testing.T) {
 			t.Errorf("%+v, %v", r, err)
 		}
 		if got, want := recorded(t, op), []string{"alice discard 1/1 paid: 2 ids", `alice discard 2/2 sold twice: type="sold"`}; !slices.Equal(got, want) {
-			t.Errorf("the audit says %q", got)
+			t.Errorf("the audit has %q", got)
 		}
 	})
 }
 
-func TestActsOnStreamsOutsideTheKeyspaceAreInItsAudit(t *testing.T) {
+func TestAuditRecordsActsOnStreamsOutsideTheKeyspace(t *testing.T) {
 	t.Parallel()
 	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
 		_, op := admintest.Service(t, client, 1)
@@ -305,12 +305,12 @@ func TestActsOnStreamsOutsideTheKeyspaceAreInItsAudit(t *testing.T) {
 		redistest.Must(t, err)
 		want := []string{"alice discard 2/2 late: all", fmt.Sprintf("alice read 1/1 dead letters of %q: by id", key), "alice retry 1/1 mended: 1 ids"}
 		if got := recorded(t, op); !slices.Equal(got, want) {
-			t.Errorf("the audit says %q", got)
+			t.Errorf("the audit has %q", got)
 		}
 	})
 }
 
-func TestExportedDeadLettersComeBackByImport(t *testing.T) {
+func TestImportRestoresExportedDeadLetters(t *testing.T) {
 	t.Parallel()
 	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
 		tr, op := admintest.Service(t, client, 4)
@@ -336,7 +336,7 @@ func TestExportedDeadLettersComeBackByImport(t *testing.T) {
 		text := file.String()
 		r, err := d.Import(redistest.Soon(t), strings.NewReader(text), "again", admin.ImportOptions{})
 		if err != nil || r.Read != 122 || r.Imported != 0 || r.Skipped[outbox.Known] != 122 {
-			t.Errorf("all are there: %+v, %v", r, err)
+			t.Errorf("import of existing dead letters: %+v, %v", r, err)
 		}
 		_, err = d.Discard(redistest.Soon(t), admin.DeadLetterFilter{}, "kept in a file", admin.DeadLetterOptions{})
 		redistest.Must(t, err)

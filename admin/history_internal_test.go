@@ -7,7 +7,7 @@ import (
 	"github.com/luatx/luatx/internal/history"
 )
 
-func TestRangeOfTheLastHourIsFineAndAnyOtherCoarse(t *testing.T) {
+func TestHistoryHasFineStepsForTheLastHourAndCoarseOnesOtherwise(t *testing.T) {
 	t.Parallel()
 	now := time.Date(2026, 3, 1, 9, 31, 7, 0, time.UTC)
 	at := func(hour, minute, second int) time.Time {
@@ -19,14 +19,14 @@ func TestRangeOfTheLastHourIsFineAndAnyOtherCoarse(t *testing.T) {
 		since, until time.Time
 		step         time.Duration
 	}{
-		{"nothing", HistoryRange{}, at(8, 31, 0), at(9, 30, 50), 10 * time.Second},
-		{"an hour ago", HistoryRange{Since: now.Add(-time.Hour)}, at(8, 31, 0), at(9, 30, 50), 10 * time.Second},
-		{"odd step", HistoryRange{Since: at(9, 0, 3), Step: 11 * time.Second}, at(9, 0, 0), at(9, 30, 50), 20 * time.Second},
-		{"long step", HistoryRange{Since: at(9, 0, 3), Step: 16 * time.Minute}, at(9, 0, 0), now, 30 * time.Minute},
-		{"yesterday", HistoryRange{Since: now.Add(-24 * time.Hour)}, at(9, 30, 0).Add(-24 * time.Hour), now, 15 * time.Minute},
-		{"a past hour", HistoryRange{Since: at(2, 30, 0), Until: at(3, 30, 0)}, at(2, 30, 0), at(3, 30, 0), 15 * time.Minute},
-		{"the future", HistoryRange{Since: at(3, 0, 0), Until: at(20, 0, 0)}, at(3, 0, 0), now, 15 * time.Minute},
-		{"a year ago", HistoryRange{Since: now.AddDate(-1, 0, 0), Until: now.AddDate(-1, 0, 1)}, at(9, 30, 0).Add(-HistoryKept), at(9, 30, 0).Add(-HistoryKept), 15 * time.Minute},
+		{"the default", HistoryRange{}, at(8, 31, 0), at(9, 30, 50), 10 * time.Second},
+		{"the last hour", HistoryRange{Since: now.Add(-time.Hour)}, at(8, 31, 0), at(9, 30, 50), 10 * time.Second},
+		{"a step of 11 seconds", HistoryRange{Since: at(9, 0, 3), Step: 11 * time.Second}, at(9, 0, 0), at(9, 30, 50), 20 * time.Second},
+		{"a step of 16 minutes", HistoryRange{Since: at(9, 0, 3), Step: 16 * time.Minute}, at(9, 0, 0), now, 30 * time.Minute},
+		{"the last day", HistoryRange{Since: now.Add(-24 * time.Hour)}, at(9, 30, 0).Add(-24 * time.Hour), now, 15 * time.Minute},
+		{"an hour of the past", HistoryRange{Since: at(2, 30, 0), Until: at(3, 30, 0)}, at(2, 30, 0), at(3, 30, 0), 15 * time.Minute},
+		{"an end in the future", HistoryRange{Since: at(3, 0, 0), Until: at(20, 0, 0)}, at(3, 0, 0), now, 15 * time.Minute},
+		{"older than the history", HistoryRange{Since: now.AddDate(-1, 0, 0), Until: now.AddDate(-1, 0, 1)}, at(9, 30, 0).Add(-HistoryKept), at(9, 30, 0).Add(-HistoryKept), 15 * time.Minute},
 	} {
 		_, h, err := c.r.resolve(now)
 		if err != nil || !h.Since.Equal(c.since) || !h.Until.Equal(c.until) || h.Step != c.step {

@@ -39,7 +39,7 @@ func publishAll(t *testing.T, tr *luatx.Transactor, op *admin.Operator, publish 
 	stop()
 }
 
-func TestHistoryOutlivesRelaysAndAddsUpThoseOfAllProcesses(t *testing.T) {
+func TestHistoryOutlivesRelaysAndSumsAllProcesses(t *testing.T) {
 	t.Parallel()
 	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
 		tr, op := admintest.Service(t, client, 4)
@@ -71,7 +71,7 @@ func TestHistoryOutlivesRelaysAndAddsUpThoseOfAllProcesses(t *testing.T) {
 	})
 }
 
-func TestEventOfARefusedDestinationCountsAsReturnedWithItsClass(t *testing.T) {
+func TestEventOfAnUnavailableDestinationCountsAsReturnedWithItsClass(t *testing.T) {
 	t.Parallel()
 	_, client := redistest.Mini(t)
 	tr, op := admintest.Service(t, client, 1)

@@ -32,7 +32,7 @@ type OperatorConfig struct {
 	Destinations func(destination string) error
 }
 
-// shardsAtOnce is how many shards are asked at a time if each needs a script of its own.
+// shardsAtOnce is the number of concurrent scripts, one for each shard.
 const shardsAtOnce = 8
 
 func (c OperatorConfig) validate() error {
@@ -236,7 +236,7 @@ func (o *Operator) Find(ctx context.Context, id string) iter.Seq2[outbox.Event, 
 	}
 }
 
-// existing are the slots whose shards hold anything.
+// existing returns the slots of shards that hold data.
 func (o *Operator) existing(ctx context.Context) ([]int, error) {
 	var all []int
 	for chunk := range slices.Chunk(o.transactor.Keyspace().Slots(), slotsAtOnce) {

@@ -35,7 +35,7 @@ func TestStatsCountEventsAndRatesAreTheChangesBetweenThem(t *testing.T) {
 		before, err := op.Stats(ctx)
 		redistest.Must(t, err)
 		if before.Counts != (outbox.Counts{}) || len(before.Top(5)) != 0 || before.At.IsZero() {
-			t.Errorf("a service that has done nothing: %+v", before)
+			t.Errorf("stats of an unused service: %+v", before)
 		}
 		admintest.Emit(t, tr, "a", "1", "2")
 		admintest.Emit(t, tr, "b", "3")
@@ -54,7 +54,7 @@ func TestStatsCountEventsAndRatesAreTheChangesBetweenThem(t *testing.T) {
 			t.Errorf("rates %+v of %+v", got, after.Counts.Totals)
 		}
 		if got := before.Rates(after); got != (admin.Rates{}) {
-			t.Errorf("rates backwards: %+v", got)
+			t.Errorf("rates from later to earlier stats: %+v", got)
 		}
 	})
 }
@@ -122,19 +122,19 @@ func TestForgottenMessageCountsAgainAndIsRecorded(t *testing.T) {
 			t.Errorf("forget: %v, %v", known, err)
 		}
 		if m, err = op.Known(ctx, "a", name("1")); err != nil || m.Known {
-			t.Errorf("known after that: %+v, %v", m, err)
+			t.Errorf("known after forget: %+v, %v", m, err)
 		}
 		deliver("2")
 		deliver("1")
 		count("3")
 		if known, err = op.Forget(ctx, "a", name("nobody"), "why not"); known || err != nil {
-			t.Errorf("forget what is not known: %v, %v", known, err)
+			t.Errorf("forget of an unknown message: %v, %v", known, err)
 		}
 		if _, err = op.Forget(ctx, "a", name("1"), ""); err == nil {
-			t.Error("forgot without a reason")
+			t.Error("Forget accepts an empty reason")
 		}
 		if m, _ = op.Known(ctx, "a", name("1")); !m.Known {
-			t.Error("forgotten without a reason")
+			t.Error("Forget accepts an empty reason")
 		}
 		var acts []string
 		for r, err := range op.Audit(ctx, time.Time{}) {
@@ -142,12 +142,12 @@ func TestForgottenMessageCountsAgainAndIsRecorded(t *testing.T) {
 			acts = append(acts, r.Who+" "+r.Act+" "+r.Why+" "+strings.Join(r.IDs, ","))
 		}
 		if want := "alice forget the bank lost it a " + tr.Config().Namespace + "/count /shop 1"; len(acts) != 1 || acts[0] != want {
-			t.Errorf("the audit says %q, want %q", acts, want)
+			t.Errorf("the audit has %q, want %q", acts, want)
 		}
 	})
 }
 
-func TestKnownAndForgetMeanOneAggregateOrTheTagOfAStream(t *testing.T) {
+func TestKnownAndForgetSelectAnAggregateOrTheTagOfAStream(t *testing.T) {
 	t.Parallel()
 	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
 		ctx := redistest.Soon(t)
@@ -233,7 +233,7 @@ func TestForgetRemovesBothGenerationsRepliesAndRollbackFailure(t *testing.T) {
 			t.Errorf("forget in a foreign shard: %v, %v", known, err)
 		}
 		if _, err := op.Known(ctx, "a", id); err == nil {
-			t.Error("a foreign shard is read")
+			t.Error("Known reads a foreign shard")
 		}
 	})
 }
@@ -263,7 +263,7 @@ func TestStreamsReturnGroupsLagAndPendingByConsumer(t *testing.T) {
 			t.Errorf("%+v", g)
 		}
 		if all[0].Missing || !all[1].Missing || all[1].Length != 0 {
-			t.Errorf("a stream that is not there: %+v", all[1])
+			t.Errorf("missing stream: %+v", all[1])
 		}
 	})
 }
@@ -298,7 +298,7 @@ func TestDrainReturnsUnfinishedShardsAndStreams(t *testing.T) {
 			shards, streams, err := op.Drain(ctx, key)
 			redistest.Must(t, err)
 			if len(shards) != wantShards || len(streams) != wantStreams {
-				t.Fatalf("left are %+v and %+v", shards, streams)
+				t.Fatalf("Drain returns %+v and %+v", shards, streams)
 			}
 			return shards
 		}

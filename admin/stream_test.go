@@ -44,7 +44,7 @@ func handled(t testing.TB, mw []message.Middleware, ids ...string) {
 	redistest.Must(t, err)
 }
 
-// backlog is what an outbox.Store and a Stream have in common.
+// backlog has the common methods of outbox.Store and Stream.
 type backlog interface {
 	Counts(ctx context.Context) (outbox.Counts, error)
 	Parked(ctx context.Context, f outbox.Filter) iter.Seq2[outbox.Event, error]
@@ -53,7 +53,7 @@ type backlog interface {
 	Audit(ctx context.Context, since time.Time) iter.Seq2[outbox.Record, error]
 }
 
-// mode is a way to keep events, and a publisher that refuses them until it is mended.
+// mode is a mode of the outbox, with a publisher that rejects events until it is repaired.
 type mode struct {
 	backlog backlog
 	slot    int
@@ -117,7 +117,7 @@ func streamed(t testing.TB, client redis.UniversalClient) mode {
 	}
 }
 
-func TestOperatorActsAlikeOnOutboxOfEitherMode(t *testing.T) {
+func TestOperatorActsTheSameWayOnOutboxesOfEitherMode(t *testing.T) {
 	t.Parallel()
 	for name, keep := range map[string]func(testing.TB, redis.UniversalClient) mode{"scripted": scripted, "streamed": streamed} {
 		t.Run(name, func(t *testing.T) {
@@ -173,14 +173,14 @@ func TestOperatorActsAlikeOnOutboxOfEitherMode(t *testing.T) {
 					reported = append(reported, fmt.Sprint(r.Who, " ", r.Act, " ", r.Done, "/", r.Asked, " ", r.Why, " ", r.Slot == m.slot, " ", len(r.IDs)))
 				}
 				if want := []string{"alice discard 1/2 double true 1", "alice rearm 2/2 by id true 2"}; !slices.Equal(reported, want) {
-					t.Errorf("the audit tells %q", reported)
+					t.Errorf("the audit has %q", reported)
 				}
 			})
 		})
 	}
 }
 
-func TestNewStreamRefusesIncompleteConfigAndForeignSlots(t *testing.T) {
+func TestNewStreamRejectsIncompleteConfigAndForeignSlots(t *testing.T) {
 	t.Parallel()
 	client := redis.NewClient(&redis.Options{})
 	defer func() { _ = client.Close() }()
@@ -194,7 +194,7 @@ func TestNewStreamRefusesIncompleteConfigAndForeignSlots(t *testing.T) {
 		}
 	}
 	if _, err := admin.NewStream(nil, admin.StreamConfig{Stream: "s", Operator: "alice"}); err == nil {
-		t.Error("no client is taken")
+		t.Error("NewStream accepts a nil client")
 	}
 	s, err := admin.NewStream(client, admin.StreamConfig{Stream: "s", Operator: "alice"})
 	redistest.Must(t, err)
@@ -253,7 +253,7 @@ func TestStreamSkipsForeignEntriesAndSurvivesALostReply(t *testing.T) {
 		t.Errorf("%d of %d are done, %v", answers.Done(), len(answers), err)
 	}
 	if n := client.XLen(ctx, key).Val(); n != 250 {
-		t.Errorf("%d entries are back", n)
+		t.Errorf("the stream has %d re-armed entries", n)
 	}
 	if c, err := s.Counts(ctx); err != nil || c.Pending != 250 || c.Parked != 2 {
 		t.Errorf("%+v, %v", c, err)

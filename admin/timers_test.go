@@ -134,7 +134,7 @@ func pagesOf(t testing.TB, op *admin.Operator, f admin.TimerFilter, size int, be
 	}
 }
 
-func TestTimerCursorContinuesAListBehindATimerThatIsGone(t *testing.T) {
+func TestTimerCursorContinuesAListAfterARemovedTimer(t *testing.T) {
 	t.Parallel()
 	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
 		ctx := redistest.Soon(t)

@@ -103,11 +103,11 @@ func (h *Handler) deadImport(c *guard.Call, ask deadImportRequest) error {
 	return c.Answer(http.StatusOK, map[string]any{"operation": r.Operation, "read": r.Read, "imported": r.Imported, "skipped": r.Skipped})
 }
 
-// deadRequest says which dead letters of a stream are meant, and why.
+// deadRequest selects dead letters of a stream, and gives a reason.
 type deadRequest struct {
 	Stream string          `json:"stream"`
 	Filter *deadFilterJSON `json:"filter"`
-	// All must be true if nothing of the filter is set.
+	// All must be true if the filter is empty.
 	All    bool   `json:"all"`
 	Reason string `json:"reason"`
 	DryRun bool   `json:"dry_run"`

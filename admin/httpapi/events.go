@@ -31,7 +31,7 @@ func (h *Handler) whole(e outbox.Event, data bool) wholeJSON {
 	return wholeJSON{Event: acts.NewEvent(e), History: acts.NewHistory(e), payloadJSON: newPayload(h.desk.Payload(e), data)}
 }
 
-// payloadJSON is what an event or a dead letter carries.
+// payloadJSON is the payload of an event or a dead letter.
 type payloadJSON struct {
 	Attributes map[string]string `json:"attributes"`
 	HasData    bool              `json:"has_data"`
@@ -90,7 +90,7 @@ func (h *Handler) list(c *guard.Call, pageOf func(context.Context, *admin.Operat
 	return c.Answer(http.StatusOK, map[string]any{"events": events, "next": page.Next})
 }
 
-// errRedacted refuses an export.
+// errRedacted is the problem of an export with redacted payloads.
 var errRedacted = &guard.Problem{Status: http.StatusForbidden, Detail: "this handler redacts payloads, and an export cannot be redacted"}
 
 // export replies with parked events as lines, in the format of outbox.Store.
@@ -147,7 +147,7 @@ func (b *tracked) Write(p []byte) (int, error) {
 // within the handler's Timeout. restore sends the rest, and gives the connection the write deadline of its server again.
 func (h *Handler) stream(c *guard.Call) (out *tracked, restore func() error) {
 	control := http.NewResponseController(c.W)
-	_ = control.SetWriteDeadline(time.Now().Add(h.desk.Timeout)) // a server without has its own limits
+	_ = control.SetWriteDeadline(time.Now().Add(h.desk.Timeout)) // a server without deadlines has its own limits
 	return &tracked{ResponseWriter: c.W}, func() error {
 		err := control.Flush()
 		if errors.Is(err, http.ErrNotSupported) {

@@ -24,7 +24,7 @@ type Config struct {
 	Streams []string
 	// NoRepair offers neither check nor fix.
 	NoRepair bool
-	// Redact changes copies of what an event carries before it is shown.
+	// Redact changes copies of the payload of an event before it is shown.
 	Redact func(outbox.Event, Payload) Payload
 	// Timeout bounds a request.
 	Timeout time.Duration

@@ -17,7 +17,7 @@ import (
 	"github.com/luatx/luatx/outbox"
 )
 
-// FilterNames are what an address may say of a filter.
+// FilterNames are the query parameters of a filter.
 var FilterNames = []string{"aggregate", "destination", "type", "key", "class", "text", "older_than", "id", "slot"}
 
 // FilterOf reads the filter of an address.
@@ -90,7 +90,7 @@ func (d *Desk) Check(f outbox.Filter) error {
 	return d.Ours(f.Slots...)
 }
 
-// Ours refuses slots that hold no shard of the keyspace.
+// Ours returns a problem for slots that hold no shard of the keyspace.
 func (d *Desk) Ours(slots ...int) error {
 	for _, n := range slots {
 		if !d.slots[n] {
@@ -100,7 +100,7 @@ func (d *Desk) Ours(slots ...int) error {
 	return nil
 }
 
-// Unambiguous refuses a filter with an id that events of a state have in several slots, unless the filter names slots.
+// Unambiguous returns a problem if events of a state have an id of the filter in several slots, and the filter names no slots.
 func (d *Desk) Unambiguous(ctx context.Context, op *admin.Operator, state outbox.State, f outbox.Filter) error {
 	if len(f.IDs) == 0 || len(f.Slots) > 0 {
 		return nil

@@ -95,7 +95,7 @@ func (c *Call) write(status int, value any) {
 		status = http.StatusInternalServerError
 	}
 	c.W.WriteHeader(status)
-	_, _ = c.W.Write(text.Bytes()) // ignore readers that have gone
+	_, _ = c.W.Write(text.Bytes()) // ignore clients that have disconnected
 }
 
 // BadRequest returns a problem with status 400.

@@ -14,7 +14,7 @@ import (
 // maxQuery is the longest query of an address, maxBody the longest body, in bytes.
 const maxQuery, maxBody = 16 << 10, 1 << 20
 
-// harden sets what every answer says to browsers.
+// harden sets the security headers of every response.
 func harden(header http.Header) {
 	for name, value := range map[string]string{
 		"Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; " +
@@ -30,7 +30,7 @@ func harden(header http.Header) {
 	}
 }
 
-// identify finds out who asks.
+// identify identifies the sender of the request.
 func (c *Call) identify() (err error) {
 	accepted, err := c.guard.logins.attempt(c.R)
 	if err == nil {
@@ -62,7 +62,7 @@ func (c *Call) identify() (err error) {
 	return nil
 }
 
-// Disclose refuses payloads to identities without the right to read them, and to pages of other sites: these could make a
+// Disclose returns a problem for senders without the right to read payloads, and for pages of other sites, which could make a
 // browser load them in its user's name.
 func (c *Call) Disclose() error {
 	if !c.Who.Payloads || c.Who.May < MayView {
@@ -86,10 +86,10 @@ func (c *Call) abandonBody() {
 		return
 	}
 	c.W.Header().Set("Connection", "close")
-	_ = http.NewResponseController(c.W).SetReadDeadline(time.Now().Add(lingering)) // a server without has its own limits
+	_ = http.NewResponseController(c.W).SetReadDeadline(time.Now().Add(lingering)) // a server without deadlines has its own limits
 }
 
-// limit bounds what is read of a request, and reads it as far as it is a form.
+// limit bounds the size of a request, and reads its body if it is a form.
 func (c *Call) limit() error {
 	if len(c.R.URL.RawQuery) > maxQuery {
 		return &Problem{Status: http.StatusRequestURITooLong, Detail: fmt.Sprintf("the query has more than %d bytes", maxQuery)}
@@ -128,19 +128,19 @@ func (c *Call) limit() error {
 	})
 }
 
-// reading bounds the time in which a body must have come, where the server can.
+// reading reads a body within the timeout, if the server supports deadlines.
 func (c *Call) reading(read func() error) error {
 	control := http.NewResponseController(c.W)
-	_ = control.SetReadDeadline(time.Now().Add(c.guard.cfg.Timeout)) // a server without has its own limits
+	_ = control.SetReadDeadline(time.Now().Add(c.guard.cfg.Timeout)) // a server without deadlines has its own limits
 	if err := read(); err != nil {
-		return err // abandonBody sees to the rest
+		return err // abandonBody handles the rest
 	}
 	c.bodyRead = true
 	_ = control.SetReadDeadline(time.Time{})
 	return nil
 }
 
-// unreadable is what to say of a body that could not be read.
+// unreadable returns the problem for a body that could not be read.
 func unreadable(err error) error {
 	var large *http.MaxBytesError
 	var timeout net.Error
