@@ -28,7 +28,7 @@ func TestNamespaceSearchReportsThatItStoppedEarly(t *testing.T) {
 		redistest.Must(t, search.scan(redistest.Soon(t), client, "the server"))
 		if stopped := errors.Join(search.stopped...); (stopped != nil) != c.stops {
 			t.Errorf("%d calls: %v", c.calls, stopped)
-		} else if c.stops && !strings.Contains(stopped.Error(), "SCAN saw only the first 1000 keys of the server") {
+		} else if c.stops && !strings.Contains(stopped.Error(), "SCAN read only the first 1000 keys of the server") {
 			t.Error(stopped)
 		}
 		if _, found := search.shards["shop"]; !c.stops && (!found || len(search.shards) != 1) {

@@ -167,7 +167,7 @@ type source struct {
 func (d *DeadLetters) sources(ctx context.Context) ([]source, error) {
 	all, err := d.named(ctx)
 	if err != nil {
-		return nil, d.failed("look for", err)
+		return nil, d.failed("find", err)
 	}
 	for chunk := range slices.Chunk(all, slotsAtOnce) {
 		pipe := d.operator.core.Client.Pipeline()
@@ -176,7 +176,7 @@ func (d *DeadLetters) sources(ctx context.Context) ([]source, error) {
 			replies[i] = pipe.XRevRangeN(ctx, s.key, "+", "-", 1)
 		}
 		if _, err := pipe.Exec(ctx); err != nil {
-			return nil, d.failed("look for", err)
+			return nil, d.failed("find", err)
 		}
 		for i, reply := range replies {
 			if last := reply.Val(); len(last) > 0 {

@@ -44,7 +44,7 @@ func (d Diagnosis) String() string {
 	if d.Node != "" {
 		text += " at " + d.Node
 	}
-	return text + ": " + d.Text + ": " + d.Remedy
+	return text + ": " + d.Text + "; " + d.Remedy
 }
 
 // Examination configures Examine. Its zero value works.

@@ -55,7 +55,7 @@ func TestDoctorHasOnlyRemarksAboutASoundServer(t *testing.T) {
 		return strings.Contains(client.Info(t.Context(), "replication").Val(), "connected_slaves:1")
 	})
 	if found := serious(examined(t, client, admin.Examination{})); len(found) > 0 {
-		t.Errorf("%q", found)
+		t.Errorf("found = %q", found)
 	}
 }
 
@@ -123,10 +123,10 @@ func TestDoctorFindsEachProblem(t *testing.T) {
 		t.Parallel()
 		master, replica := redistest.WithReplica(t, redistest.Config("appendonly yes"))
 		if got := serious(examined(t, replica.Admin(t), admin.Examination{})); !slices.Equal(got, []string{"error role"}) {
-			t.Errorf("%q", got)
+			t.Errorf("got %q", got)
 		}
 		if got := serious(examined(t, master.Admin(t), admin.Examination{})); !slices.Contains(got, "warning min-replicas") {
-			t.Errorf("%q", got)
+			t.Errorf("got %q", got)
 		}
 	})
 }
@@ -151,7 +151,7 @@ func TestDeniedCommandIsARemarkAndUnreachableServerAnError(t *testing.T) {
 	me := server.Client(t, func(o *redis.Options) { o.Username, o.Password = "me", "secret" })
 	found := examined(t, me, admin.Examination{})
 	if !slices.ContainsFunc(found, func(d admin.Diagnosis) bool { return d.Check == "denied" && d.Severity == admin.Remark }) {
-		t.Errorf("%v", found)
+		t.Errorf("found = %v", found)
 	}
 	redistest.Must(t, server.Kill())
 	tr, err := luatx.New(me, luatx.Config{Namespace: "shop"})

@@ -94,7 +94,7 @@ func (o *Operator) History(ctx context.Context, r HistoryRange) (History, error)
 	if err != nil {
 		return History{}, err
 	}
-	// One interval more tells how many events came in since.
+	// One more interval is needed for the rate of the first one.
 	buckets, err := o.core.History.Read(ctx, resolution, h.Since.Add(-h.Step), h.Until.Add(-1))
 	if err != nil {
 		return History{}, fmt.Errorf("admin: history: %w", err)

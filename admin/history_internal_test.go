@@ -50,22 +50,22 @@ func TestIntervalsAddUpCountsAndKeepTheHighestMeasurements(t *testing.T) {
 	silent.Gauges = nil
 	h.fill([]history.Bucket{at(-15, 99, 1000, 99), at(0, 1, 1900, 7), at(15, 2, 2800, 3), silent, at(90, 4, 100, 1)})
 	if len(h.Intervals) != 3 {
-		t.Fatalf("%+v", h.Intervals)
+		t.Fatalf("intervals = %+v", h.Intervals)
 	}
 	first := h.Intervals[0]
 	if first.Destinations["bank"].Sent != 3 || first.Outcomes != (Outcomes{Sent: 3, Failed: 4}) || first.Classes["http_503"] != 2 || first.OtherFailures != 6 {
-		t.Errorf("%+v", first)
+		t.Errorf("first = %+v", first)
 	}
 	if m := first.Measured; m.Events != 7 || m.Oldest != 7*time.Second || m.Enqueued != 1 { // 1,800 events in 30 minutes
-		t.Errorf("%+v", m)
+		t.Errorf("measured = %+v", m)
 	}
 	if h.Intervals[1].Measured != nil {
-		t.Errorf("%+v", h.Intervals[1].Measured)
+		t.Errorf("h.Intervals[1].Measured = %+v", h.Intervals[1].Measured)
 	}
 	if last := h.Intervals[2]; last.Duration != 5*time.Minute || last.Measured.Enqueued != 0 { // shards were deleted
-		t.Errorf("%+v", last)
+		t.Errorf("last = %+v", last)
 	}
 	if h.Total.Destinations["bank"].Sent != 12 || h.Total.Measured.Events != 7 || h.Total.Measured.Enqueued != 1 || h.Total.Duration != 95*time.Minute {
-		t.Errorf("%+v", h.Total)
+		t.Errorf("total = %+v", h.Total)
 	}
 }

@@ -63,10 +63,10 @@ func TestHistoryOutlivesRelaysAndSumsAllProcesses(t *testing.T) {
 		})
 		stop()
 		if got := h.Total.Destinations["bank"]; got != (admin.Outcomes{Sent: 4, Parked: 1}) || h.Total.Outcomes != got {
-			t.Errorf("%+v", h.Total)
+			t.Errorf("total = %+v", h.Total)
 		}
 		if h.Total.Classes["http_422"] != 1 || h.Step != 15*time.Minute || len(h.Intervals) == 0 {
-			t.Errorf("%+v", h)
+			t.Errorf("history = %+v", h)
 		}
 	})
 }
@@ -86,7 +86,7 @@ func TestEventOfAnUnavailableDestinationCountsAsReturnedWithItsClass(t *testing.
 	})
 	h := historyOf(t, client, op)
 	if got := h.Total.Destinations["bank"]; got.Returned == 0 || got.Sent != 1 || h.Total.Classes["http_503"] != 1 {
-		t.Errorf("%+v", h.Total)
+		t.Errorf("total = %+v", h.Total)
 	}
 }
 
@@ -134,6 +134,6 @@ func TestHistoryRejectsARangeThatEndsBeforeItBegins(t *testing.T) {
 		}
 	}
 	if h, err := op.History(context.Background(), admin.HistoryRange{}); err != nil || h.Step != 10*time.Second || len(h.Intervals) > 0 {
-		t.Errorf("%+v, %v", h, err)
+		t.Errorf("history = %+v, err = %v", h, err)
 	}
 }

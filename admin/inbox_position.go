@@ -12,7 +12,7 @@ import (
 	"github.com/luatx/luatx/internal/shard"
 )
 
-// InboxPosition is how far the transactions of a shard have come with a partition of a source, see inbox.Position.
+// InboxPosition is the progress of the transactions of a shard in a partition of a source, see inbox.Position.
 type InboxPosition struct {
 	Slot      int    `json:"slot"`
 	Scope     string `json:"scope"`

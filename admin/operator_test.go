@@ -44,7 +44,7 @@ func TestStatsCountEventsAndRatesAreTheChangesBetweenThem(t *testing.T) {
 		after, err := op.Stats(ctx)
 		redistest.Must(t, err)
 		if after.Counts.Parked != 3 || after.Counts.Pending != 1 || after.Parked.ByDestination["bank"] != 3 {
-			t.Errorf("%+v", after)
+			t.Errorf("after = %+v", after)
 		}
 		if top := after.Top(5); len(top) != 1 || top[0] != (admin.Reason{Class: "http_422", Events: 3}) {
 			t.Errorf("top %v", top)
@@ -256,11 +256,11 @@ func TestStreamsReturnGroupsLagAndPendingByConsumer(t *testing.T) {
 			all = append(all, s)
 		}
 		if len(all) != 2 || all[0].Length != 5 || all[0].DeadLetters != 1 || len(all[0].Groups) != 1 {
-			t.Fatalf("%+v", all)
+			t.Fatalf("streams = %+v", all)
 		}
 		g := all[0].Groups[0]
 		if g.Name != "g" || g.Pending != 2 || g.Lag == 0 || g.Oldest == "" || len(g.Consumers) != 1 || g.Consumers[0].Name != "c" || g.Consumers[0].Pending != 2 {
-			t.Errorf("%+v", g)
+			t.Errorf("group = %+v", g)
 		}
 		if all[0].Missing || !all[1].Missing || all[1].Length != 0 {
 			t.Errorf("missing stream: %+v", all[1])
@@ -278,7 +278,7 @@ func TestStreamsOfAPartitionedNameAreThoseOfAllPartitions(t *testing.T) {
 		for s, err := range op.Streams(redistest.Soon(t), "orders") {
 			redistest.Must(t, err)
 			if found = append(found, s.Key); s.Missing || (s.Length == 1) != (s.Key == keys[1]) {
-				t.Errorf("%+v", s)
+				t.Errorf("stream = %+v", s)
 			}
 		}
 		if !slices.Equal(found, keys) {
@@ -308,22 +308,22 @@ func TestDrainReturnsUnfinishedShardsAndStreams(t *testing.T) {
 		redistest.Must(t, client.XTrimMaxLen(ctx, key, 0).Err())
 		admintest.Emit(t, tr, "a", "1", "2")
 		if left := check(1, 0); left[0].Pending != 2 {
-			t.Errorf("%+v", left)
+			t.Errorf("left = %+v", left)
 		}
 		park(t, tr, 2)
 		left := check(1, 0)
 		if left[0].Pending != 0 || left[0].Parked != 2 {
-			t.Errorf("%+v", left)
+			t.Errorf("left = %+v", left)
 		}
 		answers, err := op.Outbox().Discard(ctx, left[0].Slot, "given up", "1", "2")
 		if err != nil || answers.Done() != 2 {
-			t.Errorf("%v, %v", answers, err)
+			t.Errorf("answers = %v, err = %v", answers, err)
 		}
 		check(0, 0)
 	})
 }
 
-func TestOperatorConfig(t *testing.T) {
+func TestNewOperatorRejectsIncompleteConfig(t *testing.T) {
 	t.Parallel()
 	_, client := redistest.Mini(t)
 	tr, err := luatx.New(client, luatx.Config{Namespace: "n"})

@@ -162,7 +162,7 @@ func TestPausesAreListedRecordedAndRejectedIfIncomplete(t *testing.T) {
 		ctx := redistest.Soon(t)
 		_, op := admintest.Service(t, client, 4)
 		if paused, err := op.Paused(ctx); err != nil || len(paused) > 0 {
-			t.Errorf("%v, %v", paused, err)
+			t.Errorf("paused = %v, err = %v", paused, err)
 		}
 		if was, err := op.Resume(ctx, "bank"); err != nil || was {
 			t.Errorf("resume of a destination that is not paused: %v, %v", was, err)
@@ -229,7 +229,7 @@ func TestPausesAreBoundedAndEndedOnesMakeRoom(t *testing.T) {
 		}
 		fill(time.Now().Add(time.Hour).UnixMilli())
 		if err := op.Pause(ctx, "bank", "why", time.Time{}); !errors.Is(err, admin.ErrTooManyPauses) {
-			t.Errorf("%v", err)
+			t.Errorf("err = %v", err)
 		}
 		redistest.Must(t, op.Pause(ctx, "7", "again", time.Time{}))
 		fill(time.Now().Add(-time.Hour).UnixMilli())

@@ -130,7 +130,7 @@ func TestOperatorActsTheSameWayOnOutboxesOfEitherMode(t *testing.T) {
 					return c
 				}
 				if c := counts(); c.Pending != 3 || c.Parked != 0 {
-					t.Errorf("%+v", c)
+					t.Errorf("counts = %+v", c)
 				}
 				stop, _ := m.publish(t, true)
 				redistest.Eventually(t, "all to be parked", func() bool { c := counts(); return c.Parked == 3 && c.Pending == 0 })
@@ -139,7 +139,7 @@ func TestOperatorActsTheSameWayOnOutboxesOfEitherMode(t *testing.T) {
 				for e, err := range m.backlog.Parked(redistest.Soon(t), outbox.Filter{Type: "sold", Destination: "bank", Text: "no such bank", Slots: []int{m.slot}}) {
 					redistest.Must(t, err)
 					if e.State != outbox.Parked || e.Slot != m.slot || e.Attempts != 1 || e.At.IsZero() || len(e.History) != 1 || !strings.Contains(e.Error, "no such bank") {
-						t.Errorf("%+v", e)
+						t.Errorf("event = %+v", e)
 					}
 					ids = append(ids, e.ID)
 				}
@@ -153,14 +153,14 @@ func TestOperatorActsTheSameWayOnOutboxesOfEitherMode(t *testing.T) {
 				}
 				answers, err := m.backlog.Discard(redistest.Soon(t), m.slot, "double", ids[0], "9999999999999-1")
 				if want := (outbox.Answers{{ID: ids[0], Outcome: outbox.Done}, {ID: "9999999999999-1", Outcome: outbox.Unknown}}); err != nil || !slices.Equal(answers, want) {
-					t.Errorf("%v, %v", answers, err)
+					t.Errorf("answers = %v, err = %v", answers, err)
 				}
 				answers, err = m.backlog.Rearm(redistest.Soon(t), m.slot, ids[1:]...)
 				if err != nil || answers.Done() != 2 {
-					t.Errorf("%v, %v", answers, err)
+					t.Errorf("answers = %v, err = %v", answers, err)
 				}
 				if c := counts(); c.Pending != 2 || c.Parked != 0 {
-					t.Errorf("%+v", c)
+					t.Errorf("counts = %+v", c)
 				}
 				if _, err := m.backlog.Discard(redistest.Soon(t), m.slot, "", ids[0]); err == nil || !strings.Contains(err.Error(), "the reason is empty") {
 					t.Error(err)
@@ -233,16 +233,16 @@ func TestStreamSkipsForeignEntriesAndSurvivesALostReply(t *testing.T) {
 	for range 250 {
 		ids = append(ids, add(key))
 	}
-	strange, seen := 0, 0
+	skipped, seen := 0, 0
 	for e, err := range s.Parked(ctx, outbox.Filter{}) {
 		if seen++; errors.Is(err, stream.ErrNotDeadLetter) && e.ID == foreign {
-			strange++
+			skipped++
 			continue
 		}
 		redistest.Must(t, err)
 	}
-	if strange != 1 || seen != len(ids) {
-		t.Errorf("%d listed, %d of them strange", seen, strange)
+	if skipped != 1 || seen != len(ids) {
+		t.Errorf("%d listed, %d of them foreign", seen, skipped)
 	}
 	if _, err := s.Discard(ctx, s.Slot(), "loads the script", "1-1"); err != nil {
 		t.Fatal(err)
@@ -256,13 +256,13 @@ func TestStreamSkipsForeignEntriesAndSurvivesALostReply(t *testing.T) {
 		t.Errorf("the stream has %d re-armed entries", n)
 	}
 	if c, err := s.Counts(ctx); err != nil || c.Pending != 250 || c.Parked != 2 {
-		t.Errorf("%+v, %v", c, err)
+		t.Errorf("counts = %+v, err = %v", c, err)
 	}
 	records := 0
 	for r, err := range s.Audit(ctx, time.Time{}) {
 		redistest.Must(t, err)
 		if records++; r.Call != records {
-			t.Errorf("%+v", r)
+			t.Errorf("result = %+v", r)
 		}
 	}
 	if records != 3 {

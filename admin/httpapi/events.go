@@ -57,7 +57,7 @@ func newPayload(p desk.Payload, data bool) payloadJSON {
 	return j
 }
 
-// pageLimit is how many events a page has unless asked; maxPage is the most.
+// pageLimit is the default number of events on a page, and maxPage the maximum.
 const (
 	pageLimit = 100
 	maxPage   = 1000

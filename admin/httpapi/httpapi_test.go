@@ -261,7 +261,7 @@ func TestCanaryGoesFirstAndOthersFollow(t *testing.T) {
 		admintest.Relay(t, tr, func(e *message.RawMessage) error { return l.Take(e, false) })
 		o := replied[operationTold](t, h, http.MethodPost, "/api/parked/rearm", `{"all":true,"canary":10}`, 202)
 		if o = ended(t, h, o.ID); o.Done != 60 || o.Rearm.Canary.Sent != 10 || o.Rearm.Stopped != "" {
-			t.Errorf("%+v", o)
+			t.Errorf("operation = %+v", o)
 		}
 		redistest.Eventually(t, "all to be published", func() bool { return len(l.List()) == 60 })
 	})
@@ -335,7 +335,7 @@ func TestServerThatDoesNotAnswerMakesRequestsUnavailable(t *testing.T) {
 	replied[any](t, h, http.MethodGet, "/api/stats", "", 200)
 }
 
-func TestHandlerConfig(t *testing.T) {
+func TestNewRejectsInvalidConfigAndNoRepairDisablesRepairs(t *testing.T) {
 	t.Parallel()
 	_, client := redistest.Mini(t)
 	_, op := admintest.Service(t, client, 1)

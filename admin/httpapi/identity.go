@@ -11,7 +11,7 @@ import (
 	"github.com/luatx/luatx/admin/internal/guard"
 )
 
-// Access is what an Identity may do. Each right includes the lesser ones; the zero value is no right at all.
+// Access is a right of an Identity. Each right includes the lesser ones; the zero value grants nothing.
 type Access = guard.Access
 
 const (

@@ -78,7 +78,7 @@ func TestScansAreBoundedForEachIdentityAndOverall(t *testing.T) {
 			t.Fatalf("a scan by %s ended with %d", who, status)
 		}
 	}
-	refused := func(who string, paths ...string) {
+	rejected := func(who string, paths ...string) {
 		t.Helper()
 		for _, path := range paths {
 			ended := make(chan *httptest.ResponseRecorder, 1)
@@ -95,13 +95,13 @@ func TestScansAreBoundedForEachIdentityAndOverall(t *testing.T) {
 	}
 	scan("alice")
 	scan("alice")
-	refused("alice", "/api/parked", "/api/parked/export", "/api/find?id=1", "/api/audit", "/api/check", "/api/doctor", "/api/drain", "/api/streams?key=x",
+	rejected("alice", "/api/parked", "/api/parked/export", "/api/find?id=1", "/api/audit", "/api/check", "/api/doctor", "/api/drain", "/api/streams?key=x",
 		"/parked", "/audit", "/event?id=1", "/preview-rearm")
 	for _, who := range []string{"bob", "carol", "dave"} {
 		scan(who)
 		scan(who)
 	}
-	refused("erin", "/api/parked", "/parked")
+	rejected("erin", "/api/parked", "/parked")
 	if reply := ask("alice", "/livez"); reply.Code != http.StatusOK {
 		t.Errorf("livez: %d", reply.Code)
 	}

@@ -1,5 +1,5 @@
 // Package desk holds what the API and the console of one handler share: its operator, the last numbers and the history, the
-// operations that go on behind requests, and how lists of parked events are filtered and shown.
+// operations that outlive their requests, and the filters and pages of lists of parked events.
 package desk
 
 import (
@@ -20,7 +20,7 @@ import (
 type Config struct {
 	// Title names the environment.
 	Title string
-	// Streams are the keys of the streams that are shown unless others are asked for.
+	// Streams are the keys of the streams that are shown by default.
 	Streams []string
 	// NoRepair offers neither check nor fix.
 	NoRepair bool

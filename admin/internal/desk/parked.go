@@ -100,13 +100,13 @@ func (d *Desk) page(f outbox.Filter, cursor string, limit int, how cursors, list
 	return page, nil
 }
 
-// cursors say where a list continues.
+// cursors encode the place at which a list continues.
 type cursors interface {
-	// behind names the place behind an event.
+	// behind returns the place after an event.
 	behind(e outbox.Event) string
-	// at names a place of a slot.
+	// at returns a place of a slot.
 	at(slot int, place shard.Place) string
-	// resume makes the list of a filter continue at such a place. It returns false if the text names none.
+	// resume makes the list of a filter continue at such a place. It returns false if the text is not a place.
 	resume(f *outbox.Filter, text string) bool
 }
 

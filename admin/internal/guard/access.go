@@ -2,7 +2,7 @@ package guard
 
 import "errors"
 
-// Access is a right to act on the outbox and the inbox; each right includes the lesser ones. Its zero value is none.
+// Access is a right to act on the outbox and the inbox. Each right includes the lesser ones; the zero value grants nothing.
 type Access int
 
 // The rights.
