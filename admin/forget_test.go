@@ -20,8 +20,8 @@ type ship struct{ Order string }
 
 type shipped struct{ Order string }
 
-// TestForgottenMessageProducesTheSameEventAgain processes messages once more after the inbox has forgotten them. The event that waits is
-// not added again. The event that a relay has published is.
+// TestForgottenMessageProducesTheSameEventAgain processes messages once more after the inbox has forgotten them. The event that
+// waits is not added again. The event that a relay has published is.
 func TestForgottenMessageProducesTheSameEventAgain(t *testing.T) {
 	t.Parallel()
 	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {

@@ -20,9 +20,9 @@ type sighting struct {
 	at    int64
 }
 
-// Tail lists events as they are parked and sent, from now on, until ctx ends. It queries the server once per interval. Sent events come
-// without their bodies. Tail misses an event that was forgotten between two queries. It yields an error of the server without an event, and
-// continues with the next query.
+// Tail lists events as they are parked and sent, from now on, until ctx ends. It queries the server once per interval. Sent events
+// come without their bodies. Tail misses an event that was forgotten between two queries. It yields an error of the server without
+// an event, and continues with the next query.
 func (o *Operator) Tail(ctx context.Context, every time.Duration) iter.Seq2[outbox.Event, error] {
 	return func(yield func(outbox.Event, error) bool) {
 		if every <= 0 {
