@@ -108,7 +108,7 @@ func (o *Operator) CheckAddress(ctx context.Context) error {
 	})
 	if wrong.Incomplete = denied; len(wrong.Found) > maxPlaces {
 		wrong.Found = wrong.Found[:maxPlaces]
-		wrong.Incomplete = errors.Join(denied, fmt.Errorf("there are more than %d places", maxPlaces))
+		wrong.Incomplete = errors.Join(denied, fmt.Errorf("more than %d places exist", maxPlaces))
 	}
 	return wrong
 }
@@ -216,7 +216,7 @@ func (s *namespaceSearch) scan(ctx context.Context, node redis.Cmdable, addr str
 	for range s.calls {
 		keys, next, err := node.Scan(ctx, cursor, "*"+shard.InboxSuffix, scanCount).Result()
 		if isNoPermission(err) {
-			s.stop(fmt.Errorf("the user may not look for other namespaces by SCAN: %w", err))
+			s.stop(fmt.Errorf("the user may not run SCAN to find other namespaces: %w", err))
 			return nil
 		}
 		if err != nil {
@@ -227,7 +227,7 @@ func (s *namespaceSearch) scan(ctx context.Context, node redis.Cmdable, addr str
 			return nil
 		}
 	}
-	s.stop(fmt.Errorf("SCAN saw only the first %d keys of %s", s.calls*scanCount, addr))
+	s.stop(fmt.Errorf("SCAN read only the first %d keys of %s", s.calls*scanCount, addr))
 	return nil
 }
 

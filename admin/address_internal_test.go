@@ -9,7 +9,7 @@ import (
 	"github.com/luatx/luatx/internal/test/redistest"
 )
 
-func TestSearchForNamespacesStopsAfterItsCallsAndSaysSo(t *testing.T) {
+func TestNamespaceSearchReportsThatItStoppedEarly(t *testing.T) {
 	t.Parallel()
 	server := redistest.Single(t, redistest.Own())
 	client := server.Admin(t)
@@ -28,7 +28,7 @@ func TestSearchForNamespacesStopsAfterItsCallsAndSaysSo(t *testing.T) {
 		redistest.Must(t, search.scan(redistest.Soon(t), client, "the server"))
 		if stopped := errors.Join(search.stopped...); (stopped != nil) != c.stops {
 			t.Errorf("%d calls: %v", c.calls, stopped)
-		} else if c.stops && !strings.Contains(stopped.Error(), "SCAN saw only the first 1000 keys of the server") {
+		} else if c.stops && !strings.Contains(stopped.Error(), "SCAN read only the first 1000 keys of the server") {
 			t.Error(stopped)
 		}
 		if _, found := search.shards["shop"]; !c.stops && (!found || len(search.shards) != 1) {
@@ -37,7 +37,7 @@ func TestSearchForNamespacesStopsAfterItsCallsAndSaysSo(t *testing.T) {
 	}
 }
 
-func TestAddressErrorNamesPlacesLayoutsAndWhatItDidNotSee(t *testing.T) {
+func TestAddressErrorNamesPlacesLayoutsAndTheLimitsOfTheSearch(t *testing.T) {
 	t.Parallel()
 	err := &AddressError{
 		Wanted:     placeOf("luatx 4, namespace shop, 16 partitions"),
@@ -50,6 +50,6 @@ func TestAddressErrorNamesPlacesLayoutsAndWhatItDidNotSee(t *testing.T) {
 		t.Errorf("%s, want %s", err, want)
 	}
 	if (&AddressError{Wanted: err.Wanted, Found: err.Found[2:]}).Misplaced() {
-		t.Error("another namespace makes it misplaced")
+		t.Error("Misplaced is true for another namespace")
 	}
 }

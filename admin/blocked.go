@@ -16,7 +16,7 @@ type Blocked struct {
 	Events int64 `json:"events"`
 	// Since is when the first of these keys was blocked. It is zero if none is.
 	Since time.Time `json:"since,omitzero"`
-	// More reports that there may be others: the sums are of the parked events that were looked at, at most 20,000.
+	// More reports that the sums are incomplete, because they cover only 20,000 parked events.
 	More bool `json:"more,omitempty"`
 }
 

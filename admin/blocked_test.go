@@ -31,7 +31,7 @@ func TestStatsCountEventsBehindParkedOnes(t *testing.T) {
 			return s.Blocked
 		}
 		if got := blocked(); got != (admin.Blocked{}) {
-			t.Errorf("%+v", got)
+			t.Errorf("got %+v", got)
 		}
 		admintest.Block(t, tr, "a", "k", "a1", "a2", "a3")
 		admintest.Block(t, tr, "b", "k", "b1", "b2")
@@ -45,17 +45,17 @@ func TestStatsCountEventsBehindParkedOnes(t *testing.T) {
 			}
 		}
 		if want := (admin.Blocked{Keys: 2, Events: 3, Since: since}); got != want || since.IsZero() {
-			t.Errorf("%+v, want %+v", got, want)
+			t.Errorf("got %+v, want %+v", got, want)
 		}
 		_, err := op.Outbox().RearmAll(redistest.Soon(t), outbox.Filter{}, outbox.RearmOptions{})
 		redistest.Must(t, err)
 		if got := blocked(); got != (admin.Blocked{}) {
-			t.Errorf("%+v", got)
+			t.Errorf("got %+v", got)
 		}
 	})
 }
 
-func TestStatsSayIfMoreKeysMayBeBlockedThanWereLookedAt(t *testing.T) {
+func TestStatsReportThatMoreKeysMayBeBlocked(t *testing.T) {
 	t.Parallel()
 	client := redistest.Shared(t).Client(t)
 	tr, op := admintest.Service(t, client, 1)
@@ -69,11 +69,11 @@ func TestStatsSayIfMoreKeysMayBeBlockedThanWereLookedAt(t *testing.T) {
 	s, err := op.Stats(redistest.Soon(t))
 	redistest.Must(t, err)
 	if s.Blocked.Keys != 1 || s.Blocked.Events != 1 || !s.Blocked.More {
-		t.Errorf("%+v", s.Blocked)
+		t.Errorf("s.Blocked = %+v", s.Blocked)
 	}
 }
 
-func TestOldestUnpublishedCountsFromTheFirstFailureThatIsRemembered(t *testing.T) {
+func TestOldestUnpublishedCountsFromTheFirstRecordedFailure(t *testing.T) {
 	t.Parallel()
 	server, client := redistest.Mini(t)
 	tr, op := admintest.Service(t, client, 1)

@@ -128,7 +128,7 @@ func (f DeadLetterFilter) Validate() error {
 	}
 	for _, id := range ids {
 		if plain, _, _ := strings.Cut(id, "@"); !group.IsID(plain) {
-			return fmt.Errorf("admin: %.80q is not the id of a dead letter: use one of a list, such as 1700000000000-0", id)
+			return fmt.Errorf("admin: %.80q is not the id of a dead letter; use an id of the list, such as 1700000000000-0", id)
 		}
 	}
 	return nil
@@ -167,7 +167,7 @@ type source struct {
 func (d *DeadLetters) sources(ctx context.Context) ([]source, error) {
 	all, err := d.named(ctx)
 	if err != nil {
-		return nil, d.failed("look for", err)
+		return nil, d.failed("find", err)
 	}
 	for chunk := range slices.Chunk(all, slotsAtOnce) {
 		pipe := d.operator.core.Client.Pipeline()
@@ -176,7 +176,7 @@ func (d *DeadLetters) sources(ctx context.Context) ([]source, error) {
 			replies[i] = pipe.XRevRangeN(ctx, s.key, "+", "-", 1)
 		}
 		if _, err := pipe.Exec(ctx); err != nil {
-			return nil, d.failed("look for", err)
+			return nil, d.failed("find", err)
 		}
 		for i, reply := range replies {
 			if last := reply.Val(); len(last) > 0 {
@@ -212,7 +212,7 @@ func (d *DeadLetters) named(ctx context.Context) ([]source, error) {
 	}
 	partitions, err := d.operator.partitionsOf(ctx, d.name)
 	if err == nil && len(partitions) == 0 {
-		err = fmt.Errorf("%w: no stream, no partitioned stream and no dead-letter stream has this name", ErrNotFound)
+		err = fmt.Errorf("%w: no stream, partitioned stream or dead-letter stream has this name", ErrNotFound)
 	}
 	all := make([]source, len(partitions))
 	for i, tag := range d.operator.transactor.Keyspace().Tags()[:len(partitions)] {
@@ -253,7 +253,7 @@ func (d *DeadLetters) list(ctx context.Context, sources []source, f DeadLetterFi
 	after, tag, _ := strings.Cut(f.After, "@")
 	number := slices.Index(d.operator.transactor.Keyspace().Tags(), tag)
 	if partitioned := len(sources) > 0 && sources[0].number >= 0; len(sources) > 0 && after != "" && (tag != "" && number < 0 || partitioned != (tag != "")) {
-		yield(DeadLetter{}, fmt.Errorf("admin: DeadLetterFilter.After %q is of no dead letter of %q: use the ID of one", f.After, d.name))
+		yield(DeadLetter{}, fmt.Errorf("admin: DeadLetterFilter.After %q is not the id of a dead letter of %q; use an id of the list", f.After, d.name))
 		return
 	}
 	for _, s := range sources {

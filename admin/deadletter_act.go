@@ -17,7 +17,7 @@ import (
 type DeadLetterOptions struct {
 	// Limit is the most dead letters to act on. Defaults to 0, for all.
 	Limit int
-	// DryRun counts what is selected, changes nothing, and needs no reason.
+	// DryRun counts the selected dead letters, changes nothing, and needs no reason.
 	DryRun bool
 	// Canary is how many dead letters Retry puts back first, at most 1,000. The others follow when the group has acknowledged
 	// these. Defaults to 0, for none.
@@ -28,18 +28,18 @@ type DeadLetterOptions struct {
 	Progress func(DeadLetterResult)
 }
 
-// Validate returns an error for options that Retry and Discard refuse.
+// Validate returns an error for options that Retry and Discard reject.
 func (o DeadLetterOptions) Validate() error {
 	switch {
 	case o.Limit < 0 || o.Canary < 0 || o.CanaryWait < 0:
-		return fmt.Errorf("admin: DeadLetterOptions.Limit %d, Canary %d, CanaryWait %v: use 0 for the default, or more", o.Limit, o.Canary, o.CanaryWait)
+		return fmt.Errorf("admin: DeadLetterOptions.Limit %d, Canary %d or CanaryWait %v is negative; use 0 for the default, or more", o.Limit, o.Canary, o.CanaryWait)
 	case o.Canary > maxCanary:
-		return fmt.Errorf("admin: DeadLetterOptions.Canary is %d: use at most %d", o.Canary, maxCanary)
+		return fmt.Errorf("admin: DeadLetterOptions.Canary is %d; use at most %d", o.Canary, maxCanary)
 	}
 	return nil
 }
 
-// maxCanary bounds what a canary asks about at once.
+// maxCanary bounds the number of dead letters that a canary checks at once.
 const maxCanary = 1000
 
 // DeadLetterResult is what Retry or Discard has done.
@@ -82,7 +82,7 @@ func (d *DeadLetters) Discard(ctx context.Context, f DeadLetterFilter, reason st
 // checkReason returns an error for a reason that the audit cannot record.
 func checkReason(reason string) error {
 	if reason == "" || len(reason) > parts.MaxReason {
-		return fmt.Errorf("admin: the reason has %d bytes: name one of at most %d, it is recorded", len(reason), parts.MaxReason)
+		return fmt.Errorf("admin: the reason has %d bytes; set a reason of 1 to %d bytes for the audit", len(reason), parts.MaxReason)
 	}
 	return nil
 }
@@ -216,7 +216,7 @@ func (a *deadAct) read() (DeadLetter, error, bool) { //nolint:revive // the orde
 func (l DeadLetter) home() string {
 	switch {
 	case l.source.stream != "":
-		return l.source.stream // the script refuses dead letters of another one
+		return l.source.stream // the script rejects dead letters of another stream
 	case l.Stream != "" && slot.Of(l.Stream) == slot.Of(l.source.key):
 		return l.Stream
 	}

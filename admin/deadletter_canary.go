@@ -11,7 +11,7 @@ import (
 	"github.com/luatx/luatx/internal/group"
 )
 
-// lookEvery is how often a canary asks for the fate of its entries.
+// lookEvery is the time between two queries for the fate of a canary.
 const lookEvery = 50 * time.Millisecond
 
 // canary follows the entries that were put back first.

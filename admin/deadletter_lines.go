@@ -3,7 +3,7 @@ package admin
 import (
 	"bytes"
 	"context"
-	"crypto/sha1" //nolint:gosec // it names what an operator has kept
+	"crypto/sha1" //nolint:gosec // it names entries of an export
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -28,7 +28,7 @@ type deadLine struct {
 func newDeadLine(l DeadLetter) (deadLine, error) {
 	for _, text := range []string{l.Stream, l.Entry, l.Group, l.Consumer} {
 		if !utf8.ValidString(text) {
-			return deadLine{}, fmt.Errorf("admin: export: dead letter %s: its stream, group or consumer is not UTF-8", l.ID)
+			return deadLine{}, fmt.Errorf("admin: export: dead letter %s: the stream, group or consumer is not UTF-8", l.ID)
 		}
 	}
 	j := deadLine{DeadLetter: l}
@@ -59,9 +59,9 @@ func (j deadLine) dead() (group.Dead, error) {
 	}
 	switch {
 	case len(j.Texts) > 0 && len(j.Base64) > 0:
-		return d, errors.New("it has fields and fields_base64: leave one out")
+		return d, errors.New("both fields and fields_base64 are set; remove one")
 	case len(d.Fields) == 0 || len(d.Fields)%2 == 1:
-		return d, fmt.Errorf("its fields are %d texts: use a name and a value for each", len(d.Fields))
+		return d, fmt.Errorf("the entry has %d names and values; list a name and a value for each field", len(d.Fields))
 	}
 	return d, nil
 }
@@ -177,7 +177,7 @@ func (d *DeadLetters) targets(ctx context.Context) (map[string]string, error) {
 type digest [sha1.Size]byte
 
 func digestOf(d group.Dead) (sum digest) {
-	h := sha1.New() //nolint:gosec // it names what an operator has kept
+	h := sha1.New() //nolint:gosec // it names entries of an export
 	for _, text := range d.Write() {
 		fmt.Fprintf(h, "%d:%s", len(text), text)
 	}
@@ -208,7 +208,7 @@ func (i *deadImport) add(ctx context.Context, j deadLine) error {
 		key, ok = i.targets[""]
 	}
 	if !ok {
-		return fmt.Errorf("its stream is %q: name that one, or the partitioned stream that it is of", j.Stream)
+		return fmt.Errorf("the stream is %q; import the line into that stream, or into the partitioned stream that contains it", j.Stream)
 	}
 	d, err := j.dead()
 	if err != nil {

@@ -79,7 +79,7 @@ func listed(t testing.TB, d *admin.DeadLetters, f admin.DeadLetterFilter) []admi
 	return all
 }
 
-// recorded returns what the audit says of dead letters.
+// recorded returns the audit records of dead letters.
 func recorded(t testing.TB, op *admin.Operator) []string {
 	t.Helper()
 	var all []string
@@ -126,19 +126,19 @@ func TestDeadLettersAreListedByTheNameOfAPartitionedStream(t *testing.T) {
 			}
 			one, err := d.Show(redistest.Soon(t), l.ID)
 			if err != nil || one.ID != l.ID || one.Entry != l.Entry || one.Stream != l.Stream {
-				t.Errorf("%+v, %v", one, err)
+				t.Errorf("one = %+v, err = %v", one, err)
 			}
 		}
 		plain := op.DeadLetters(partition(tr, 2)) // a partition by its key
 		for after, d := range map[string]*admin.DeadLetters{"1-1": d, "1-1@nowhere": d, all[0].ID: plain} {
 			for _, err := range d.List(redistest.Soon(t), admin.DeadLetterFilter{After: after}) {
 				if err == nil || !strings.Contains(err.Error(), "After") {
-					t.Errorf("behind %s: %v", after, err)
+					t.Errorf("after %s: %v", after, err)
 				}
 			}
 		}
 		if got := listed(t, plain, admin.DeadLetterFilter{}); len(got) != 2 || got[0].ID+"@"+tr.Keyspace().Tags()[2] != all[0].ID {
-			t.Errorf("%+v", got)
+			t.Errorf("got %+v", got)
 		}
 	})
 }
@@ -177,16 +177,16 @@ func TestRetryPutsEachDeadLetterBackOnceIntoItsPartition(t *testing.T) {
 		giveUp(t, client, partition(tr, 1), "g", "sold", first)
 		giveUp(t, client, partition(tr, 3), "g", "sold", second)
 		d := op.DeadLetters("orders")
-		dry, err := d.Retry(redistest.Soon(t), admin.DeadLetterFilter{Type: "sold"}, "mended", admin.DeadLetterOptions{DryRun: true})
+		dry, err := d.Retry(redistest.Soon(t), admin.DeadLetterFilter{Type: "sold"}, "repaired", admin.DeadLetterOptions{DryRun: true})
 		if err != nil || dry.Matched != first+second || dry.Done != 0 || dry.Groups["g"] != first+second {
-			t.Errorf("%+v, %v", dry, err)
+			t.Errorf("dry = %+v, err = %v", dry, err)
 		}
 		var group sync.WaitGroup
 		results := make([]admin.DeadLetterResult, 3)
 		for i := range results { // several operators at once
 			group.Go(func() {
 				var err error
-				results[i], err = d.Retry(redistest.Soon(t), admin.DeadLetterFilter{}, "mended", admin.DeadLetterOptions{})
+				results[i], err = d.Retry(redistest.Soon(t), admin.DeadLetterFilter{}, "repaired", admin.DeadLetterOptions{})
 				if err != nil {
 					t.Error(err)
 				}
@@ -196,7 +196,7 @@ func TestRetryPutsEachDeadLetterBackOnceIntoItsPartition(t *testing.T) {
 		done := 0
 		for _, r := range results {
 			if done += r.Done; r.Matched != r.Done+r.Skipped[outbox.Unknown] {
-				t.Errorf("%+v", r)
+				t.Errorf("result = %+v", r)
 			}
 		}
 		if done != first+second {
@@ -213,8 +213,8 @@ func TestRetryPutsEachDeadLetterBackOnceIntoItsPartition(t *testing.T) {
 		sum := 0
 		for r, err := range op.Audit(redistest.Soon(t), time.Time{}) {
 			redistest.Must(t, err)
-			if sum += r.Done; r.Act != "retry" || r.Why != "mended: all" || r.Who != "alice" {
-				t.Errorf("%+v", r)
+			if sum += r.Done; r.Act != "retry" || r.Why != "repaired: all" || r.Who != "alice" {
+				t.Errorf("result = %+v", r)
 			}
 		}
 		if sum != first+second {
@@ -223,7 +223,7 @@ func TestRetryPutsEachDeadLetterBackOnceIntoItsPartition(t *testing.T) {
 	})
 }
 
-func TestRetryOfACanaryGoesOnlyOnIfTheGroupHandlesIt(t *testing.T) {
+func TestRetryContinuesOnlyIfTheGroupHandlesTheCanary(t *testing.T) {
 	t.Parallel()
 	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
 		_, op := admintest.Service(t, client, 1)
@@ -235,19 +235,19 @@ func TestRetryOfACanaryGoesOnlyOnIfTheGroupHandlesIt(t *testing.T) {
 		redistest.Eventually(t, "both to be dead letters again", func() bool { return len(listed(t, d, admin.DeadLetterFilter{})) == 6 })
 		stop()
 		if err != nil || !r.Stopped || r.Done != 2 || r.Canary.DeadAgain == 0 {
-			t.Errorf("refused: %+v, %v", r, err)
+			t.Errorf("canary with a failing group: %+v, %v", r, err)
 		}
 		opts.CanaryWait = time.Millisecond
 		if r, err = d.Retry(redistest.Soon(t), admin.DeadLetterFilter{}, "hope", opts); err != nil || !r.Stopped || r.Canary != (admin.DeadLetterCanary{Trying: 2}) {
-			t.Errorf("nobody reads: %+v, %v", r, err)
+			t.Errorf("canary without a consumer: %+v, %v", r, err)
 		}
 		opts.CanaryWait = 0
 		consume(t, client, key, "g", func(*message.RawMessage) error { return nil })
 		seen := 0
 		opts.Progress = func(r admin.DeadLetterResult) { seen = r.Done }
-		r, err = d.Retry(redistest.Soon(t), admin.DeadLetterFilter{}, "mended", opts)
+		r, err = d.Retry(redistest.Soon(t), admin.DeadLetterFilter{}, "repaired", opts)
 		if err != nil || r.Stopped || r.Done != 4 || r.Canary != (admin.DeadLetterCanary{Handled: 2}) || seen != 4 {
-			t.Errorf("mended: %+v, %v; progress says %d", r, err, seen)
+			t.Errorf("canary with a working group: %+v, %v; progress reported %d", r, err, seen)
 		}
 		if left := listed(t, d, admin.DeadLetterFilter{}); len(left) != 0 {
 			t.Errorf("%d are left", len(left))
@@ -255,7 +255,7 @@ func TestRetryOfACanaryGoesOnlyOnIfTheGroupHandlesIt(t *testing.T) {
 	})
 }
 
-func TestDiscardKeepsToItsFilterLimitAndReason(t *testing.T) {
+func TestDiscardRespectsFilterAndLimitAndNeedsAReason(t *testing.T) {
 	t.Parallel()
 	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
 		tr, op := admintest.Service(t, client, 2)
@@ -274,7 +274,7 @@ func TestDiscardKeepsToItsFilterLimitAndReason(t *testing.T) {
 		}
 		r, err := d.Discard(redistest.Soon(t), admin.DeadLetterFilter{Type: "sold"}, "sold twice", admin.DeadLetterOptions{Limit: 2})
 		if err != nil || r.Matched != 2 || r.Done != 2 {
-			t.Errorf("%+v, %v", r, err)
+			t.Errorf("result = %+v, err = %v", r, err)
 		}
 		left := listed(t, d, admin.DeadLetterFilter{})
 		if len(left) != 3 || left[0].Type != "sold" || client.XLen(t.Context(), partition(tr, 0)).Val() != 5 {
@@ -282,15 +282,15 @@ func TestDiscardKeepsToItsFilterLimitAndReason(t *testing.T) {
 		}
 		r, err = d.Discard(redistest.Soon(t), admin.DeadLetterFilter{IDs: []string{left[2].ID, left[2].ID}}, "paid", admin.DeadLetterOptions{})
 		if err != nil || r.Matched != 1 || r.Done != 1 {
-			t.Errorf("%+v, %v", r, err)
+			t.Errorf("result = %+v, err = %v", r, err)
 		}
 		if got, want := recorded(t, op), []string{"alice discard 1/1 paid: 2 ids", `alice discard 2/2 sold twice: type="sold"`}; !slices.Equal(got, want) {
-			t.Errorf("the audit says %q", got)
+			t.Errorf("the audit has %q", got)
 		}
 	})
 }
 
-func TestActsOnStreamsOutsideTheKeyspaceAreInItsAudit(t *testing.T) {
+func TestAuditRecordsActsOnStreamsOutsideTheKeyspace(t *testing.T) {
 	t.Parallel()
 	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
 		_, op := admintest.Service(t, client, 1)
@@ -299,18 +299,18 @@ func TestActsOnStreamsOutsideTheKeyspaceAreInItsAudit(t *testing.T) {
 		d := op.DeadLetters(key)
 		all := listed(t, d, admin.DeadLetterFilter{})
 		redistest.Must(t, d.RecordRead(redistest.Soon(t), "by id", all[0]))
-		_, err := d.Retry(redistest.Soon(t), admin.DeadLetterFilter{IDs: []string{all[0].ID}}, "mended", admin.DeadLetterOptions{})
+		_, err := d.Retry(redistest.Soon(t), admin.DeadLetterFilter{IDs: []string{all[0].ID}}, "repaired", admin.DeadLetterOptions{})
 		redistest.Must(t, err)
 		_, err = d.Discard(redistest.Soon(t), admin.DeadLetterFilter{}, "late", admin.DeadLetterOptions{})
 		redistest.Must(t, err)
-		want := []string{"alice discard 2/2 late: all", fmt.Sprintf("alice read 1/1 dead letters of %q: by id", key), "alice retry 1/1 mended: 1 ids"}
+		want := []string{"alice discard 2/2 late: all", fmt.Sprintf("alice read 1/1 dead letters of %q: by id", key), "alice retry 1/1 repaired: 1 ids"}
 		if got := recorded(t, op); !slices.Equal(got, want) {
-			t.Errorf("the audit says %q", got)
+			t.Errorf("the audit has %q", got)
 		}
 	})
 }
 
-func TestExportedDeadLettersComeBackByImport(t *testing.T) {
+func TestImportRestoresExportedDeadLetters(t *testing.T) {
 	t.Parallel()
 	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
 		tr, op := admintest.Service(t, client, 4)
@@ -336,14 +336,14 @@ func TestExportedDeadLettersComeBackByImport(t *testing.T) {
 		text := file.String()
 		r, err := d.Import(redistest.Soon(t), strings.NewReader(text), "again", admin.ImportOptions{})
 		if err != nil || r.Read != 122 || r.Imported != 0 || r.Skipped[outbox.Known] != 122 {
-			t.Errorf("all are there: %+v, %v", r, err)
+			t.Errorf("import of existing dead letters: %+v, %v", r, err)
 		}
 		_, err = d.Discard(redistest.Soon(t), admin.DeadLetterFilter{}, "kept in a file", admin.DeadLetterOptions{})
 		redistest.Must(t, err)
 		for _, want := range []int{122, 0} { // the second time all are there
 			r, err := d.Import(redistest.Soon(t), strings.NewReader(text), "again", admin.ImportOptions{})
 			if err != nil || r.Imported != want || r.Skipped[outbox.Known] != 122-want {
-				t.Errorf("%+v, %v", r, err)
+				t.Errorf("result = %+v, err = %v", r, err)
 			}
 		}
 		after := listed(t, d, admin.DeadLetterFilter{})
@@ -357,13 +357,13 @@ func TestExportedDeadLettersComeBackByImport(t *testing.T) {
 				t.Fatalf("%+.300v, want %+.300v", a, b)
 			}
 		}
-		retried, err := d.Retry(redistest.Soon(t), admin.DeadLetterFilter{}, "mended", admin.DeadLetterOptions{}) // also packed dead letters
+		retried, err := d.Retry(redistest.Soon(t), admin.DeadLetterFilter{}, "repaired", admin.DeadLetterOptions{}) // also packed dead letters
 		if err != nil || retried.Done != 122 || len(listed(t, d, admin.DeadLetterFilter{})) != 0 {
-			t.Errorf("%+v, %v", retried, err)
+			t.Errorf("retried = %+v, err = %v", retried, err)
 		}
 		for name, line := range map[string]string{
-			"line 1: unexpected": `x`, "line 1: its stream": `{"stream":"other","fields":["a","b"]}`, "a name and a value": fmt.Sprintf(`{"stream":%q,"fields":["a"]}`, key),
-			"leave one out": fmt.Sprintf(`{"stream":%q,"fields":["a","b"],"fields_base64":["YQ==","YQ=="]}`, key),
+			"line 1: unexpected": `x`, "line 1: the stream": `{"stream":"other","fields":["a","b"]}`, "a name and a value": fmt.Sprintf(`{"stream":%q,"fields":["a"]}`, key),
+			"remove one": fmt.Sprintf(`{"stream":%q,"fields":["a","b"],"fields_base64":["YQ==","YQ=="]}`, key),
 		} {
 			if _, err := d.Import(redistest.Soon(t), strings.NewReader(line), "r", admin.ImportOptions{}); err == nil || name != "line 1: unexpected" && !strings.Contains(err.Error(), name) {
 				t.Errorf("%s: %v", line, err)
@@ -390,20 +390,20 @@ func TestDeadLettersOfACustomKeyAndForeignEntries(t *testing.T) {
 		put("elsewhere", "data", "4")           // a stream of another slot
 		redistest.Must(t, client.XAdd(ctx, &redis.XAddArgs{Stream: tag + ":failed", Values: []string{"a", "b"}}).Err())
 		d := op.DeadLetters(tag + ":failed")
-		strange := 0
+		foreign := 0
 		for l, err := range d.List(ctx, admin.DeadLetterFilter{}) {
 			if errors.Is(err, stream.ErrNotDeadLetter) && l.ID != "" {
-				strange++
+				foreign++
 				continue
 			}
 			redistest.Must(t, err)
 		}
-		if all := listed(t, d, admin.DeadLetterFilter{Text: "why"}); strange != 1 || len(all) != 4 {
-			t.Errorf("%d dead letters, and %d other entries", len(all), strange)
+		if all := listed(t, d, admin.DeadLetterFilter{Text: "why"}); foreign != 1 || len(all) != 4 {
+			t.Errorf("%d dead letters, and %d other entries", len(all), foreign)
 		}
-		r, err := d.Retry(ctx, admin.DeadLetterFilter{}, "mended", admin.DeadLetterOptions{})
+		r, err := d.Retry(ctx, admin.DeadLetterFilter{}, "repaired", admin.DeadLetterOptions{})
 		if err != nil || r.Matched != 4 || r.Done != 2 || r.Skipped[outbox.WrongState] != 2 {
-			t.Errorf("%+v, %v", r, err)
+			t.Errorf("result = %+v, err = %v", r, err)
 		}
 		for _, key := range []string{tag + ":mails", tag + ":orders"} {
 			if n := client.XLen(ctx, key).Val(); n != 1 {
@@ -411,7 +411,7 @@ func TestDeadLettersOfACustomKeyAndForeignEntries(t *testing.T) {
 			}
 		}
 		if r, err = d.Discard(ctx, admin.DeadLetterFilter{}, "late", admin.DeadLetterOptions{}); err != nil || r.Done != 2 || client.XLen(ctx, tag+":failed").Val() != 1 {
-			t.Errorf("%+v, %v", r, err)
+			t.Errorf("result = %+v, err = %v", r, err)
 		}
 	})
 }
@@ -426,8 +426,8 @@ func TestRetryActsOnceIfAReplyIsLost(t *testing.T) {
 	_, err := d.Discard(redistest.Soon(t), admin.DeadLetterFilter{}, "loads the script", admin.DeadLetterOptions{Limit: 1})
 	redistest.Must(t, err)
 	proxy.Next(1, respproxy.Command("EVALSHA"), respproxy.CutReply())
-	r, err := d.Retry(redistest.Soon(t), admin.DeadLetterFilter{}, "mended", admin.DeadLetterOptions{})
+	r, err := d.Retry(redistest.Soon(t), admin.DeadLetterFilter{}, "repaired", admin.DeadLetterOptions{})
 	if err != nil || r.Done != 4 || client.XLen(t.Context(), partition(tr, 0)).Val() != 9 {
-		t.Errorf("%+v, %v", r, err)
+		t.Errorf("result = %+v, err = %v", r, err)
 	}
 }

@@ -44,7 +44,7 @@ func (d Diagnosis) String() string {
 	if d.Node != "" {
 		text += " at " + d.Node
 	}
-	return text + ": " + d.Text + ": " + d.Remedy
+	return text + ": " + d.Text + "; " + d.Remedy
 }
 
 // Examination configures Examine. Its zero value works.
@@ -165,8 +165,8 @@ func (d *doctor) configuration(ctx context.Context, node redis.Cmdable, addr str
 			if _, answered := errors.AsType[redis.Error](err); !answered {
 				return nil, fmt.Errorf("%s: CONFIG GET: %w", addr, err)
 			}
-			d.add("denied", Remark, addr, "appendfsync and save are not readable: CONFIG GET is denied: "+err.Error(),
-				"check both settings yourself; a user who may run CONFIG GET can read the server's passwords")
+			d.add("denied", Remark, addr, "CONFIG GET is denied, so that appendfsync and save are unknown: "+err.Error(),
+				"check both settings by hand; with the right to run CONFIG GET, the user could read the server's passwords")
 			return nil, nil
 		}
 		settings[name] = values[name]
@@ -179,7 +179,7 @@ func (d *doctor) denied(command, addr string, err error) error {
 	if _, answered := errors.AsType[redis.Error](err); !answered {
 		return fmt.Errorf("%s: %s: %w", addr, command, err)
 	}
-	d.add("denied", Remark, addr, command+" is denied: "+err.Error(), "see to what it would tell by yourself, or grant it to who runs this")
+	d.add("denied", Remark, addr, command+" is denied: "+err.Error(), "check by hand what it would report, or grant it to the user of this connection")
 	return nil
 }
 
@@ -190,8 +190,8 @@ func (d *doctor) cluster(ctx context.Context, node redis.Cmdable, addr string) e
 	}
 	info := parseInfo(text)
 	if state := info["cluster_state"]; state != "ok" {
-		d.add("cluster", Failing, addr, fmt.Sprintf("the cluster's state is %q: %s of 16384 slots are served", state, cmp.Or(info["cluster_slots_ok"], "0")),
-			"assign the slots that are missing (redis-cli --cluster fix), or bring the nodes back")
+		d.add("cluster", Failing, addr, fmt.Sprintf("the state of the cluster is %q: it serves %s of 16384 slots", state, cmp.Or(info["cluster_slots_ok"], "0")),
+			"restart the failed nodes, or assign the missing slots (redis-cli --cluster fix)")
 	}
 	return nil
 }
@@ -210,8 +210,8 @@ func (d *doctor) clocks() {
 			severity = Failing
 		}
 		if offset.Abs() > maxOffset {
-			d.add("clock", severity, addr, fmt.Sprintf("its clock differs by %v from this machine's", offset.Round(time.Millisecond)),
-				"synchronize the clocks (NTP): leases, schedules and the inbox go by the server's, and follow it to another server at a failover")
+			d.add("clock", severity, addr, fmt.Sprintf("the server's clock differs by %v from the clock of this machine", offset.Round(time.Millisecond)),
+				"synchronize the clocks (NTP): leases, schedules and the inbox use the server's clock, and a failover changes the server")
 		}
 	}
 }

@@ -16,24 +16,24 @@ func (d *doctor) server(addr string, info, config map[string]string) {
 	isReplica := info["role"] == "slave"
 	clustered := info["cluster_enabled"] == "1"
 	if isReplica && !clustered {
-		add("role", Failing, "it is a replica, which takes no writes", "connect to its master, or through Sentinel")
+		add("role", Failing, "the server is a replica, which rejects writes", "connect to its master, directly or through Sentinel")
 	}
 	d.eviction(addr, info)
 	d.persistence(addr, info, config)
 	if info["aof_last_write_status"] == "err" || info["rdb_last_bgsave_status"] == "err" {
-		add("disk", Failing, "the last write to its disk has failed", "look at its log and its disk; it refuses writes (MISCONF), or loses them with a restart")
+		add("disk", Failing, "the server's last write to disk failed", "check the server's log and disk; it rejects writes (MISCONF), or loses them in a restart")
 	}
 	if !isReplica {
 		replicas := number(info["connected_slaves"])
 		switch {
 		case replicas == 0:
-			add("replicas", Risky, "it has no replica", "add one: what the machine loses is lost")
+			add("replicas", Risky, "the server has no replica", "add a replica: if the machine fails, its data is lost")
 		case info["min_slaves_good_slaves"] == "": // only reported if min-replicas-to-write is set
-			add("min-replicas", Risky, "it takes writes while no replica hears of them", "set min-replicas-to-write 1: an old master then refuses instead of losing what it took")
+			add("min-replicas", Risky, "the server accepts writes that no replica receives", "set min-replicas-to-write 1: a master without replicas then rejects writes that a failover would lose")
 		}
 	}
 	if n := number(info["number_of_cached_scripts"]); n > 1000 {
-		add("scripts", Risky, fmt.Sprintf("it keeps %d scripts", n), "find who sends scripts with values in their text: each is kept until SCRIPT FLUSH")
+		add("scripts", Risky, fmt.Sprintf("the server caches %d scripts", n), "find the client that writes values into the text of its scripts: the server caches each text until SCRIPT FLUSH")
 	}
 }
 
@@ -44,10 +44,10 @@ func (d *doctor) eviction(addr string, info map[string]string) {
 		if limit > 0 && strings.HasPrefix(policy, "allkeys") {
 			severity = Failing
 		}
-		d.add("eviction", severity, addr, "maxmemory-policy is "+policy+", which may forget ids and events", "CONFIG SET maxmemory-policy noeviction, and in its configuration")
+		d.add("eviction", severity, addr, "maxmemory-policy is "+policy+", which may evict ids and events", "run CONFIG SET maxmemory-policy noeviction, and set it in the server's configuration file")
 	}
 	if used := number(info["used_memory"]); limit > 0 && used > limit/10*9 {
-		d.add("memory", Risky, addr, fmt.Sprintf("%d of %d bytes are in use", used, limit), "give it more memory, or shorten retentions: without it commits are refused (OOM)")
+		d.add("memory", Risky, addr, fmt.Sprintf("the server uses %d of %d bytes", used, limit), "add memory, or shorten retentions: a full server rejects commits (OOM)")
 	}
 }
 
@@ -64,7 +64,7 @@ func (d *doctor) persistence(addr string, info, config map[string]string) {
 		d.add("persistence", Risky, addr, "the server only takes snapshots: a restart loses every write since the last one", "set appendonly yes")
 	}
 	if info["loading"] == "1" {
-		d.add("persistence", Risky, addr, "it is loading its data", "wait until it has")
+		d.add("persistence", Risky, addr, "the server is loading its data", "wait until the server has loaded its data")
 	}
 }
 
@@ -149,10 +149,10 @@ func (d *doctor) release(addr string, info map[string]string) {
 		}
 	}
 	if len(patched) > 0 {
-		d.add("cve", Risky, addr, name+" has known flaws of its scripting engine: "+strings.Join(patched, ", "), "update it to the last release of its line")
+		d.add("cve", Risky, addr, name+" has known flaws in its scripting engine: "+strings.Join(patched, ", "), "update the server to the latest release of this line")
 	}
 	if len(unpatched) > 0 {
-		d.add("cve", Remark, addr, name+", as it was released, has known flaws of its scripting engine: "+strings.Join(unpatched, ", "),
-			"its line gets no more releases: see that your distribution's package has the fixes, or move to a newer line")
+		d.add("cve", Remark, addr, name+", as released, has known flaws in its scripting engine: "+strings.Join(unpatched, ", "),
+			"this line gets no more releases: check that the package of your distribution contains the fixes, or use a newer line")
 	}
 }

@@ -22,7 +22,7 @@ func (d *doctor) scriptCache(ctx context.Context) {
 	}
 	loaded, err := d.operator.core.Client.ScriptExists(ctx, shas...).Result()
 	if err != nil || len(loaded) != len(names) {
-		d.add("script-cache", Remark, "", "the server does not tell which scripts it keeps", "nothing is to be done: what it lacks is loaded")
+		d.add("script-cache", Remark, "", "the server does not report which scripts it has cached", "no action is needed: the first use of a missing script loads it")
 		return
 	}
 	missing := 0
@@ -32,7 +32,7 @@ func (d *doctor) scriptCache(ctx context.Context) {
 		}
 	}
 	if missing == len(names) {
-		d.add("script-cache", Remark, "", "none of this configuration's scripts is loaded", "nothing is to be done: each is loaded at its first use; if a service works there, its configuration is another")
+		d.add("script-cache", Remark, "", "the server has cached no script of this configuration", "no action is needed: the first use of a script loads it; if a service uses this server, its configuration differs from this one")
 	}
 }
 
@@ -47,7 +47,7 @@ func (d *doctor) rights(ctx context.Context) error {
 	denied, known, err := o.scripts.Denied(ctx, o.scripts.Shard(slots[rand.N(len(slots))]), needed)
 	line, _ := aclOf(d.how.Role, d.version[0], d.version[1])
 	if refused, ok := errors.AsType[redis.Error](err); ok {
-		d.add("acl", Failing, "", "the user may run no scripts: "+refused.Error(), line)
+		d.add("acl", Failing, "", "the user may not run scripts: "+refused.Error(), line)
 		return nil
 	}
 	if err != nil {
@@ -55,9 +55,9 @@ func (d *doctor) rights(ctx context.Context) error {
 	}
 	switch {
 	case !known:
-		d.add("acl", Remark, "", "a server before 7.0 cannot be asked what a user may do", "compare: "+line)
+		d.add("acl", Remark, "", "a server before 7.0 does not report the rights of a user", "compare the rights of the user with: "+line)
 	case len(denied) > 0:
-		d.add("acl", Failing, "", "the user may not run "+strings.Join(denied, ", ")+", or the server does not know it", "ACL SETUSER <user> +"+strings.Join(denied, " +"))
+		d.add("acl", Failing, "", "the user may not run "+strings.Join(denied, ", ")+", or the server does not support it", "ACL SETUSER <user> +"+strings.Join(denied, " +"))
 	}
 	return nil
 }
@@ -69,9 +69,9 @@ func (d *doctor) address(ctx context.Context, severity Severity) error {
 	if !ok {
 		return err
 	}
-	remedy := "nothing is to be done if the service has not committed anything yet; else use its namespace and keyspace"
+	remedy := "no action is needed if the service has not committed anything yet; otherwise use its namespace and keyspace"
 	if len(wrong.Found) > 0 {
-		severity, remedy = Failing, "use one of these, or wait for the first commit of a new service"
+		severity, remedy = Failing, "use one of these places, or wait for the first commit of a new service"
 	} else if wrong.Incomplete != nil && severity == Remark {
 		severity = Risky
 	}
@@ -104,19 +104,19 @@ func (d *doctor) shards(ctx context.Context) error {
 		}
 		for owner, slots := range foreign {
 			slices.Sort(slots)
-			d.add("layout", Failing, "", fmt.Sprintf("%d shards, of slot %d first, belong to %q; this is %q", len(slots), slots[0], owner, o.scripts.Identity()),
-				"use that layout, namespace and keyspace, or another namespace")
+			d.add("layout", Failing, "", fmt.Sprintf("%d shards, the first in slot %d, belong to %q; this configuration is %q", len(slots), slots[0], owner, o.scripts.Identity()),
+				"use the layout, namespace and keyspace of these shards, or another namespace")
 		}
 		wrong, err := o.scripts.WrongTypes(ctx, chunk)
 		if refused, ok := errors.AsType[redis.Error](err); ok {
-			d.add("denied", Remark, "", "TYPE is denied: "+refused.Error(), "grant +type to who runs this")
+			d.add("denied", Remark, "", "TYPE is denied: "+refused.Error(), "grant +type to the user of this connection")
 			continue
 		}
 		if err != nil {
 			return err
 		}
 		for _, key := range slices.Sorted(maps.Keys(wrong)) {
-			d.add("key-type", Failing, "", fmt.Sprintf("%q is a %s", key, wrong[key]), "find out who wrote it, and move it away or delete it: its shard cannot work")
+			d.add("key-type", Failing, "", fmt.Sprintf("key %q has the wrong type %s", key, wrong[key]), "find the program that wrote the key, then rename or delete it: its shard cannot work with it")
 		}
 	}
 	return nil

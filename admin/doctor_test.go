@@ -30,7 +30,7 @@ func examined(t testing.TB, client redis.UniversalClient, how admin.Examination)
 	redistest.Must(t, err)
 	for _, d := range found {
 		if d.Check == "" || d.Text == "" || d.Remedy == "" {
-			t.Errorf("a diagnosis without words: %+v", d)
+			t.Errorf("a diagnosis lacks a check, text or remedy: %+v", d)
 		}
 	}
 	return found
@@ -55,11 +55,11 @@ func TestDoctorHasOnlyRemarksAboutASoundServer(t *testing.T) {
 		return strings.Contains(client.Info(t.Context(), "replication").Val(), "connected_slaves:1")
 	})
 	if found := serious(examined(t, client, admin.Examination{})); len(found) > 0 {
-		t.Errorf("%q", found)
+		t.Errorf("found = %q", found)
 	}
 }
 
-func TestDoctorFindsTheOneThingThatIsWrong(t *testing.T) {
+func TestDoctorFindsEachProblem(t *testing.T) {
 	t.Parallel()
 	without := func(name string, more ...string) []string {
 		return append(slices.DeleteFunc(slices.Clone(sound), func(line string) bool { return strings.HasPrefix(line, name) }), more...)
@@ -70,30 +70,30 @@ func TestDoctorFindsTheOneThingThatIsWrong(t *testing.T) {
 		prepare func(t *testing.T, server *redistest.Server) redis.UniversalClient
 		want    []string
 	}{
-		{"evicts", without("maxmemory-policy", "maxmemory 100mb", "maxmemory-policy allkeys-lru"), nil, []string{"error eviction"}},
-		{"would evict", without("maxmemory-policy", "maxmemory-policy volatile-ttl"), nil, []string{"warning eviction"}},
-		{"keeps nothing", without("append"), nil, []string{"error persistence"}},
-		{"snapshots", without("append", "save 3600 1"), nil, []string{"warning persistence"}},
-		{"never syncs", without("appendfsync", "appendfsync no"), nil, []string{"warning persistence"}},
-		{"keeps nothing, settings not readable", without("append"), denied("-config"), []string{"warning persistence"}},
-		{"would evict, settings not readable", without("maxmemory-policy", "maxmemory-policy volatile-ttl"), denied("-config"), []string{"warning eviction"}},
-		{"full", append(slices.Clone(sound), "maxmemory 1500kb"), func(t *testing.T, server *redistest.Server) redis.UniversalClient {
+		{"evicts with a memory limit", without("maxmemory-policy", "maxmemory 100mb", "maxmemory-policy allkeys-lru"), nil, []string{"error eviction"}},
+		{"evicts without a memory limit", without("maxmemory-policy", "maxmemory-policy volatile-ttl"), nil, []string{"warning eviction"}},
+		{"no persistence", without("append"), nil, []string{"error persistence"}},
+		{"only snapshots", without("append", "save 3600 1"), nil, []string{"warning persistence"}},
+		{"no fsync", without("appendfsync", "appendfsync no"), nil, []string{"warning persistence"}},
+		{"no append-only file and unreadable settings", without("append"), denied("-config"), []string{"warning persistence"}},
+		{"evicts and unreadable settings", without("maxmemory-policy", "maxmemory-policy volatile-ttl"), denied("-config"), []string{"warning eviction"}},
+		{"memory is full", append(slices.Clone(sound), "maxmemory 1500kb"), func(t *testing.T, server *redistest.Server) redis.UniversalClient {
 			client := server.Admin(t)
 			for i := 0; client.Set(t.Context(), fmt.Sprint("k", i), strings.Repeat("v", 10_000), 0).Err() == nil; i++ {
 			}
 			return client
 		}, []string{"warning memory"}},
-		{"user without rights", sound, denied("-hset"), []string{"error acl"}},
-		{"user who may not load scripts", sound, denied("-script"), []string{"error acl"}},
+		{"user without hset", sound, denied("-hset"), []string{"error acl"}},
+		{"user without script load", sound, denied("-script"), []string{"error acl"}},
 		{"cluster without slots", append(slices.Clone(sound), "cluster-enabled yes"), nil, []string{"error cluster"}},
-		{"wrong type", sound, func(t *testing.T, server *redistest.Server) redis.UniversalClient {
+		{"key of a wrong type", sound, func(t *testing.T, server *redistest.Server) redis.UniversalClient {
 			client := server.Admin(t)
 			tr, err := luatx.New(client, luatx.Config{Namespace: "shop", Keyspace: luatx.Partitions(4)})
 			redistest.Must(t, err)
 			redistest.Must(t, client.Set(t.Context(), link.Of(tr).Scripts.Shard(tr.Keyspace().Slots()[2]).Key("pending"), "v", 0).Err())
 			return client
 		}, []string{"error key-type"}},
-		{"another layout", sound, func(t *testing.T, server *redistest.Server) redis.UniversalClient {
+		{"shard of another layout", sound, func(t *testing.T, server *redistest.Server) redis.UniversalClient {
 			client := server.Admin(t)
 			tr, err := luatx.New(client, luatx.Config{Namespace: "shop", Keyspace: luatx.Partitions(4)})
 			redistest.Must(t, err)
@@ -109,8 +109,8 @@ func TestDoctorFindsTheOneThingThatIsWrong(t *testing.T) {
 			if c.prepare != nil {
 				client = c.prepare(t, server)
 			}
-			if c.name == "user without rights" && !server.Binary().AtLeast(7, 0) {
-				t.Skip("before 7.0 a server cannot be asked what a user may do: the doctor says what to compare")
+			if c.name == "user without hset" && !server.Binary().AtLeast(7, 0) {
+				t.Skip("a server before 7.0 does not report the rights of a user")
 			}
 			found := examined(t, client, admin.Examination{})
 			got := slices.DeleteFunc(serious(found), func(text string) bool { return text == "warning replicas" }) // none has a replica
@@ -119,14 +119,14 @@ func TestDoctorFindsTheOneThingThatIsWrong(t *testing.T) {
 			}
 		})
 	}
-	t.Run("replica", func(t *testing.T) {
+	t.Run("replica instead of master", func(t *testing.T) {
 		t.Parallel()
 		master, replica := redistest.WithReplica(t, redistest.Config("appendonly yes"))
 		if got := serious(examined(t, replica.Admin(t), admin.Examination{})); !slices.Equal(got, []string{"error role"}) {
-			t.Errorf("%q", got)
+			t.Errorf("got %q", got)
 		}
 		if got := serious(examined(t, master.Admin(t), admin.Examination{})); !slices.Contains(got, "warning min-replicas") {
-			t.Errorf("%q", got)
+			t.Errorf("got %q", got)
 		}
 	})
 }
@@ -140,7 +140,7 @@ func TestDoctorExaminesEveryNodeOfACluster(t *testing.T) {
 		}
 	}
 	if len(nodes) < 3 {
-		t.Errorf("only %v were looked at", nodes)
+		t.Errorf("examined only the nodes %v", nodes)
 	}
 }
 
@@ -151,7 +151,7 @@ func TestDeniedCommandIsARemarkAndUnreachableServerAnError(t *testing.T) {
 	me := server.Client(t, func(o *redis.Options) { o.Username, o.Password = "me", "secret" })
 	found := examined(t, me, admin.Examination{})
 	if !slices.ContainsFunc(found, func(d admin.Diagnosis) bool { return d.Check == "denied" && d.Severity == admin.Remark }) {
-		t.Errorf("%v", found)
+		t.Errorf("found = %v", found)
 	}
 	redistest.Must(t, server.Kill())
 	tr, err := luatx.New(me, luatx.Config{Namespace: "shop"})
@@ -161,10 +161,10 @@ func TestDeniedCommandIsARemarkAndUnreachableServerAnError(t *testing.T) {
 	ctx, cancel := context.WithTimeout(redistest.Soon(t), 5*time.Second)
 	defer cancel()
 	if found, err := op.Examine(ctx, admin.Examination{}); err == nil {
-		t.Errorf("a server that is gone: %v", found)
+		t.Errorf("the examination of a stopped server found %v, want an error", found)
 	}
 	if _, err := op.Examine(ctx, admin.Examination{Role: "king"}); err == nil || !strings.Contains(err.Error(), "king") {
-		t.Errorf("a role that is none: %v", err)
+		t.Errorf("unknown role: %v, want an error with its name", err)
 	}
 }
 
@@ -174,7 +174,7 @@ func TestDoctorNamesOnlyTheMissingRights(t *testing.T) {
 	t.Parallel()
 	server := redistest.Single(t, redistest.Own())
 	if !server.Binary().AtLeast(7, 0) {
-		t.Skip("before 7.0 a server cannot be asked what a user may do")
+		t.Skip("a server before 7.0 does not report the rights of a user")
 	}
 	rights := func(client redis.UniversalClient, role admin.Role) (texts []string) {
 		for _, d := range examined(t, client, admin.Examination{Role: role}) {
@@ -229,7 +229,7 @@ func TestDocsGrantEveryCommandOfEachRole(t *testing.T) {
 		}
 	}
 	if _, err := admin.ACLOf("king", 7, 0); err == nil {
-		t.Error("a role that is none")
+		t.Error("an unknown role is accepted")
 	}
 }
 

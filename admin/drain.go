@@ -27,7 +27,7 @@ func (o *Operator) Drain(ctx context.Context, streams ...string) (shards []Left,
 	for chunk := range slices.Chunk(o.transactor.Keyspace().Slots(), slotsAtOnce) {
 		left, err := o.left(ctx, chunk)
 		if err != nil {
-			return nil, nil, fmt.Errorf("admin: drain, from slot %d on: %w", chunk[0], err)
+			return nil, nil, fmt.Errorf("admin: drain from slot %d: %w", chunk[0], err)
 		}
 		shards = append(shards, left...)
 	}

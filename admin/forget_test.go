@@ -20,9 +20,9 @@ type ship struct{ Order string }
 
 type shipped struct{ Order string }
 
-// TestForgottenMessageMakesTheSameEvent processes messages once more after the inbox has forgotten them. The event that waits is
-// not added again. The event that a relay has published is.
-func TestForgottenMessageMakesTheSameEvent(t *testing.T) {
+// TestForgottenMessageProducesTheSameEventAgain processes messages once more after the inbox has forgotten them. The event that
+// waits is not added again. The event that a relay has published is.
+func TestForgottenMessageProducesTheSameEventAgain(t *testing.T) {
 	t.Parallel()
 	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
 		for name, at := range map[string]any{"time": time.Now(), "time as text": "2026-11-22T10:00:00.123456789+01:00", "no time": nil} {
@@ -91,7 +91,7 @@ func want(t *testing.T, at any) time.Time {
 	t.Helper()
 	when, ok := message.Attributes{message.AttrTime: at}.Time()
 	if !ok {
-		t.Fatalf("%v is no time", at)
+		t.Fatalf("%v is not a time", at)
 	}
 	return when
 }

@@ -45,7 +45,7 @@ func TestOperatorFreesServerAtMaxmemory(t *testing.T) {
 
 	done := func(answers outbox.Answers, err error) error {
 		if err == nil && answers.Done() != 1 {
-			return fmt.Errorf("answers %v", answers)
+			return fmt.Errorf("outcomes %v", answers)
 		}
 		return err
 	}

@@ -94,7 +94,7 @@ func (o *Operator) History(ctx context.Context, r HistoryRange) (History, error)
 	if err != nil {
 		return History{}, err
 	}
-	// One interval more tells how many events came in since.
+	// One more interval is needed for the rate of the first one.
 	buckets, err := o.core.History.Read(ctx, resolution, h.Since.Add(-h.Step), h.Until.Add(-1))
 	if err != nil {
 		return History{}, fmt.Errorf("admin: history: %w", err)
@@ -114,7 +114,7 @@ func (r HistoryRange) resolve(now time.Time) (history.Resolution, History, error
 	}
 	switch {
 	case h.Since.After(h.Until):
-		return history.Resolution{}, h, fmt.Errorf("admin: history: Since is %v, which is later than Until, %v; use an earlier time",
+		return history.Resolution{}, h, fmt.Errorf("admin: history: Since %v is later than Until %v; use an earlier time",
 			h.Since.UTC().Format(time.RFC3339), h.Until.UTC().Format(time.RFC3339))
 	case h.Step < 0:
 		return history.Resolution{}, h, errors.New("admin: history: Step is negative; use 0 for the default, or more")

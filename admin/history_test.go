@@ -39,7 +39,7 @@ func publishAll(t *testing.T, tr *luatx.Transactor, op *admin.Operator, publish 
 	stop()
 }
 
-func TestHistoryOutlivesRelaysAndAddsUpThoseOfAllProcesses(t *testing.T) {
+func TestHistoryOutlivesRelaysAndSumsAllProcesses(t *testing.T) {
 	t.Parallel()
 	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
 		tr, op := admintest.Service(t, client, 4)
@@ -63,15 +63,15 @@ func TestHistoryOutlivesRelaysAndAddsUpThoseOfAllProcesses(t *testing.T) {
 		})
 		stop()
 		if got := h.Total.Destinations["bank"]; got != (admin.Outcomes{Sent: 4, Parked: 1}) || h.Total.Outcomes != got {
-			t.Errorf("%+v", h.Total)
+			t.Errorf("total = %+v", h.Total)
 		}
 		if h.Total.Classes["http_422"] != 1 || h.Step != 15*time.Minute || len(h.Intervals) == 0 {
-			t.Errorf("%+v", h)
+			t.Errorf("history = %+v", h)
 		}
 	})
 }
 
-func TestEventOfARefusedDestinationCountsAsReturnedWithItsClass(t *testing.T) {
+func TestEventOfAnUnavailableDestinationCountsAsReturnedWithItsClass(t *testing.T) {
 	t.Parallel()
 	_, client := redistest.Mini(t)
 	tr, op := admintest.Service(t, client, 1)
@@ -86,7 +86,7 @@ func TestEventOfARefusedDestinationCountsAsReturnedWithItsClass(t *testing.T) {
 	})
 	h := historyOf(t, client, op)
 	if got := h.Total.Destinations["bank"]; got.Returned == 0 || got.Sent != 1 || h.Total.Classes["http_503"] != 1 {
-		t.Errorf("%+v", h.Total)
+		t.Errorf("total = %+v", h.Total)
 	}
 }
 
@@ -134,6 +134,6 @@ func TestHistoryRejectsARangeThatEndsBeforeItBegins(t *testing.T) {
 		}
 	}
 	if h, err := op.History(context.Background(), admin.HistoryRange{}); err != nil || h.Step != 10*time.Second || len(h.Intervals) > 0 {
-		t.Errorf("%+v, %v", h, err)
+		t.Errorf("history = %+v, err = %v", h, err)
 	}
 }

@@ -59,7 +59,7 @@ func (o *Operator) Forget(ctx context.Context, aggregate string, id luatx.Messag
 	case err != nil:
 		return false, err
 	case reason == "" || len(reason) > parts.MaxReason:
-		return false, fmt.Errorf("admin: forget: the reason has %d bytes: name one of at most %d, it is recorded", len(reason), parts.MaxReason)
+		return false, fmt.Errorf("admin: forget: the reason has %d bytes; set a reason of 1 to %d bytes for the audit", len(reason), parts.MaxReason)
 	}
 	ctx, cancel := context.WithTimeout(ctx, o.transactor.Config().CommitTimeout)
 	defer cancel()
@@ -73,7 +73,7 @@ func (o *Operator) Forget(ctx context.Context, aggregate string, id luatx.Messag
 // place returns the slot of a message's shard, and the digest of its identity.
 func (o *Operator) place(aggregate string, id luatx.MessageID) (int, identity.ID, error) {
 	if id.ID == "" || id.Scope == "" {
-		return 0, identity.ID{}, errors.New("admin: MessageID.ID and Scope: name the message, and what applies it")
+		return 0, identity.ID{}, errors.New("admin: MessageID.ID or Scope is empty; set both")
 	}
 	named := identity.ID{Aggregate: aggregate, Scope: id.Scope, Source: id.Source, ID: id.ID}
 	if tag, ok := strings.CutPrefix(aggregate, "{"); ok && len(tag) > 1 && strings.HasSuffix(tag, "}") {

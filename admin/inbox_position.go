@@ -12,7 +12,7 @@ import (
 	"github.com/luatx/luatx/internal/shard"
 )
 
-// InboxPosition is how far the transactions of a shard have come with a partition of a source, see inbox.Position.
+// InboxPosition is the progress of the transactions of a shard in a partition of a source, see inbox.Position.
 type InboxPosition struct {
 	Slot      int    `json:"slot"`
 	Scope     string `json:"scope"`
@@ -109,7 +109,7 @@ type Rewound struct {
 }
 
 // ErrOwnersChange is returned by Rewind if owners of the partition begin in each of its rounds. Stop the consumers and repeat it.
-var ErrOwnersChange = errors.New("admin: rewind: new owners of the partition begin meanwhile; stop its consumers, and repeat the rewind")
+var ErrOwnersChange = errors.New("admin: rewind: the partition changes its owner during the rewind; stop its consumers, and repeat the rewind")
 
 // rewindRounds is how often a rewind begins again because an owner has begun meanwhile.
 const rewindRounds = 5
@@ -150,11 +150,11 @@ func (o *Operator) Rewind(ctx context.Context, r Rewind) ([]Rewound, error) {
 func (r Rewind) validate() error {
 	switch {
 	case r.Scope == "" || r.Source == "":
-		return errors.New("admin: rewind: Rewind.Scope or Source is empty: name the position, as InboxPositions lists it")
+		return errors.New("admin: rewind: Rewind.Scope or Source is empty; set them as InboxPositions lists them")
 	case r.Reason == "" || len(r.Reason) > parts.MaxReason:
-		return fmt.Errorf("admin: rewind: the reason has %d bytes: name one of at most %d, it is recorded", len(r.Reason), parts.MaxReason)
+		return fmt.Errorf("admin: rewind: the reason has %d bytes; set a reason of 1 to %d bytes for the audit", len(r.Reason), parts.MaxReason)
 	case strings.Trim(r.Offset, "0123456789") != "":
-		return fmt.Errorf("admin: rewind: Rewind.Offset %.80q: use decimal digits, or none for the beginning", r.Offset)
+		return fmt.Errorf("admin: rewind: Rewind.Offset %.80q is not a number; use decimal digits, or nothing for the beginning", r.Offset)
 	}
 	return nil
 }
@@ -175,7 +175,7 @@ func (o *Operator) rewind(ctx context.Context, r Rewind, field string, generatio
 		case err != nil:
 			return fmt.Errorf("admin: rewind in slot %d: %w", p.Slot, err)
 		case answer == shard.ActState:
-			return fmt.Errorf("admin: rewind in slot %d: offset %s has %d digits, and the position %s has %d; use as many", p.Slot, r.Offset, len(r.Offset), p.Offset, len(p.Offset))
+			return fmt.Errorf("admin: rewind in slot %d: offset %s has %d digits, but position %s has %d; use the same number of digits", p.Slot, r.Offset, len(r.Offset), p.Offset, len(p.Offset))
 		}
 	}
 	return nil

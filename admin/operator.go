@@ -32,15 +32,15 @@ type OperatorConfig struct {
 	Destinations func(destination string) error
 }
 
-// shardsAtOnce is how many shards are asked at a time if each needs a script of its own.
+// shardsAtOnce is the number of concurrent scripts, one for each shard.
 const shardsAtOnce = 8
 
 func (c OperatorConfig) validate() error {
 	switch {
 	case c.Client == nil:
-		return errors.New("admin: OperatorConfig.Client is nil: use the Transactor's")
+		return errors.New("admin: OperatorConfig.Client is nil; use the client of the Transactor")
 	case c.Name == "":
-		return errors.New("admin: OperatorConfig.Name is empty: name who acts, it is recorded")
+		return errors.New("admin: OperatorConfig.Name is empty; set the operator's name for the audit")
 	}
 	return nil
 }
@@ -63,7 +63,7 @@ type handle = parts.Handle
 // must have the service's Namespace, Keyspace and Retention, and its capacities.
 func NewOperator(t *luatx.Transactor, cfg OperatorConfig) (*Operator, error) {
 	if t == nil {
-		return nil, errors.New("admin: NewOperator needs a Transactor")
+		return nil, errors.New("admin: the Transactor is nil; use the result of luatx.New")
 	}
 	if err := cfg.validate(); err != nil {
 		return nil, err
@@ -236,13 +236,13 @@ func (o *Operator) Find(ctx context.Context, id string) iter.Seq2[outbox.Event, 
 	}
 }
 
-// existing are the slots whose shards hold anything.
+// existing returns the slots of shards that hold data.
 func (o *Operator) existing(ctx context.Context) ([]int, error) {
 	var all []int
 	for chunk := range slices.Chunk(o.transactor.Keyspace().Slots(), slotsAtOnce) {
 		found, _, err := o.scripts.Existing(ctx, chunk)
 		if err != nil {
-			return nil, fmt.Errorf("admin: looking for shards from slot %d on: %w", chunk[0], err)
+			return nil, fmt.Errorf("admin: find shards from slot %d: %w", chunk[0], err)
 		}
 		all = append(all, found...)
 	}

@@ -35,7 +35,7 @@ func TestStatsCountEventsAndRatesAreTheChangesBetweenThem(t *testing.T) {
 		before, err := op.Stats(ctx)
 		redistest.Must(t, err)
 		if before.Counts != (outbox.Counts{}) || len(before.Top(5)) != 0 || before.At.IsZero() {
-			t.Errorf("a service that has done nothing: %+v", before)
+			t.Errorf("stats of an unused service: %+v", before)
 		}
 		admintest.Emit(t, tr, "a", "1", "2")
 		admintest.Emit(t, tr, "b", "3")
@@ -44,7 +44,7 @@ func TestStatsCountEventsAndRatesAreTheChangesBetweenThem(t *testing.T) {
 		after, err := op.Stats(ctx)
 		redistest.Must(t, err)
 		if after.Counts.Parked != 3 || after.Counts.Pending != 1 || after.Parked.ByDestination["bank"] != 3 {
-			t.Errorf("%+v", after)
+			t.Errorf("after = %+v", after)
 		}
 		if top := after.Top(5); len(top) != 1 || top[0] != (admin.Reason{Class: "http_422", Events: 3}) {
 			t.Errorf("top %v", top)
@@ -54,7 +54,7 @@ func TestStatsCountEventsAndRatesAreTheChangesBetweenThem(t *testing.T) {
 			t.Errorf("rates %+v of %+v", got, after.Counts.Totals)
 		}
 		if got := before.Rates(after); got != (admin.Rates{}) {
-			t.Errorf("rates backwards: %+v", got)
+			t.Errorf("rates from later to earlier stats: %+v", got)
 		}
 	})
 }
@@ -122,19 +122,19 @@ func TestForgottenMessageCountsAgainAndIsRecorded(t *testing.T) {
 			t.Errorf("forget: %v, %v", known, err)
 		}
 		if m, err = op.Known(ctx, "a", name("1")); err != nil || m.Known {
-			t.Errorf("known after that: %+v, %v", m, err)
+			t.Errorf("known after forget: %+v, %v", m, err)
 		}
 		deliver("2")
 		deliver("1")
 		count("3")
 		if known, err = op.Forget(ctx, "a", name("nobody"), "why not"); known || err != nil {
-			t.Errorf("forget what is not known: %v, %v", known, err)
+			t.Errorf("forget of an unknown message: %v, %v", known, err)
 		}
 		if _, err = op.Forget(ctx, "a", name("1"), ""); err == nil {
-			t.Error("forgot without a reason")
+			t.Error("Forget accepts an empty reason")
 		}
 		if m, _ = op.Known(ctx, "a", name("1")); !m.Known {
-			t.Error("forgotten without a reason")
+			t.Error("Forget accepts an empty reason")
 		}
 		var acts []string
 		for r, err := range op.Audit(ctx, time.Time{}) {
@@ -142,12 +142,12 @@ func TestForgottenMessageCountsAgainAndIsRecorded(t *testing.T) {
 			acts = append(acts, r.Who+" "+r.Act+" "+r.Why+" "+strings.Join(r.IDs, ","))
 		}
 		if want := "alice forget the bank lost it a " + tr.Config().Namespace + "/count /shop 1"; len(acts) != 1 || acts[0] != want {
-			t.Errorf("the audit says %q, want %q", acts, want)
+			t.Errorf("the audit has %q, want %q", acts, want)
 		}
 	})
 }
 
-func TestKnownAndForgetMeanOneAggregateOrTheTagOfAStream(t *testing.T) {
+func TestKnownAndForgetSelectAnAggregateOrTheTagOfAStream(t *testing.T) {
 	t.Parallel()
 	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
 		ctx := redistest.Soon(t)
@@ -233,7 +233,7 @@ func TestForgetRemovesBothGenerationsRepliesAndRollbackFailure(t *testing.T) {
 			t.Errorf("forget in a foreign shard: %v, %v", known, err)
 		}
 		if _, err := op.Known(ctx, "a", id); err == nil {
-			t.Error("a foreign shard is read")
+			t.Error("Known reads a foreign shard")
 		}
 	})
 }
@@ -256,14 +256,14 @@ func TestStreamsReturnGroupsLagAndPendingByConsumer(t *testing.T) {
 			all = append(all, s)
 		}
 		if len(all) != 2 || all[0].Length != 5 || all[0].DeadLetters != 1 || len(all[0].Groups) != 1 {
-			t.Fatalf("%+v", all)
+			t.Fatalf("streams = %+v", all)
 		}
 		g := all[0].Groups[0]
 		if g.Name != "g" || g.Pending != 2 || g.Lag == 0 || g.Oldest == "" || len(g.Consumers) != 1 || g.Consumers[0].Name != "c" || g.Consumers[0].Pending != 2 {
-			t.Errorf("%+v", g)
+			t.Errorf("group = %+v", g)
 		}
 		if all[0].Missing || !all[1].Missing || all[1].Length != 0 {
-			t.Errorf("a stream that is not there: %+v", all[1])
+			t.Errorf("missing stream: %+v", all[1])
 		}
 	})
 }
@@ -278,7 +278,7 @@ func TestStreamsOfAPartitionedNameAreThoseOfAllPartitions(t *testing.T) {
 		for s, err := range op.Streams(redistest.Soon(t), "orders") {
 			redistest.Must(t, err)
 			if found = append(found, s.Key); s.Missing || (s.Length == 1) != (s.Key == keys[1]) {
-				t.Errorf("%+v", s)
+				t.Errorf("stream = %+v", s)
 			}
 		}
 		if !slices.Equal(found, keys) {
@@ -298,7 +298,7 @@ func TestDrainReturnsUnfinishedShardsAndStreams(t *testing.T) {
 			shards, streams, err := op.Drain(ctx, key)
 			redistest.Must(t, err)
 			if len(shards) != wantShards || len(streams) != wantStreams {
-				t.Fatalf("left are %+v and %+v", shards, streams)
+				t.Fatalf("Drain returns %+v and %+v", shards, streams)
 			}
 			return shards
 		}
@@ -308,22 +308,22 @@ func TestDrainReturnsUnfinishedShardsAndStreams(t *testing.T) {
 		redistest.Must(t, client.XTrimMaxLen(ctx, key, 0).Err())
 		admintest.Emit(t, tr, "a", "1", "2")
 		if left := check(1, 0); left[0].Pending != 2 {
-			t.Errorf("%+v", left)
+			t.Errorf("left = %+v", left)
 		}
 		park(t, tr, 2)
 		left := check(1, 0)
 		if left[0].Pending != 0 || left[0].Parked != 2 {
-			t.Errorf("%+v", left)
+			t.Errorf("left = %+v", left)
 		}
 		answers, err := op.Outbox().Discard(ctx, left[0].Slot, "given up", "1", "2")
 		if err != nil || answers.Done() != 2 {
-			t.Errorf("%v, %v", answers, err)
+			t.Errorf("answers = %v, err = %v", answers, err)
 		}
 		check(0, 0)
 	})
 }
 
-func TestOperatorConfig(t *testing.T) {
+func TestNewOperatorRejectsIncompleteConfig(t *testing.T) {
 	t.Parallel()
 	_, client := redistest.Mini(t)
 	tr, err := luatx.New(client, luatx.Config{Namespace: "n"})

@@ -23,7 +23,7 @@ type Pause struct {
 }
 
 // ErrTooManyPauses is returned by Pause if 1,000 destinations are paused.
-var ErrTooManyPauses = errors.New("admin: 1,000 destinations are paused already: resume some")
+var ErrTooManyPauses = errors.New("admin: 1,000 destinations are paused already; resume some first")
 
 // Pause stops all relays of the Transactor's namespace from publishing to a destination until Resume, or until a time by the
 // server's clock unless that is zero. Relays see the pause within about a second, and still publish the events that they have
@@ -36,9 +36,9 @@ var ErrTooManyPauses = errors.New("admin: 1,000 destinations are paused already:
 func (o *Operator) Pause(ctx context.Context, destination, reason string, until time.Time) error {
 	switch {
 	case destination == "" || len(destination) > parts.MaxReason:
-		return fmt.Errorf("admin: pause: the destination has %d bytes: name one of at most %d", len(destination), parts.MaxReason)
+		return fmt.Errorf("admin: pause: the destination has %d bytes; use 1 to %d", len(destination), parts.MaxReason)
 	case reason == "" || len(reason) > parts.MaxReason:
-		return fmt.Errorf("admin: pause: the reason has %d bytes: name one of at most %d, it is recorded", len(reason), parts.MaxReason)
+		return fmt.Errorf("admin: pause: the reason has %d bytes; set a reason of 1 to %d bytes for the audit", len(reason), parts.MaxReason)
 	}
 	why := reason
 	if !until.IsZero() {
@@ -53,7 +53,7 @@ func (o *Operator) Pause(ctx context.Context, destination, reason string, until 
 	case answer == shard.ActFull:
 		return ErrTooManyPauses
 	case answer == shard.ActState:
-		return fmt.Errorf("admin: pause: until is %s, which is over by the server's clock", until.UTC().Format(time.RFC3339))
+		return fmt.Errorf("admin: pause: until %s has passed by the server's clock; use a later time", until.UTC().Format(time.RFC3339))
 	}
 	return nil
 }

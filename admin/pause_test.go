@@ -107,7 +107,7 @@ func TestPausedDestinationGetsNothingAndEverythingInOrderAfterwards(t *testing.T
 		if was, err := op.Resume(ctx, "bank"); err != nil || !was {
 			t.Errorf("resumed: %v, %v", was, err)
 		}
-		redistest.Eventually(t, "what was held to go out", func() bool { return len(out.to("bank")) >= 15 })
+		redistest.Eventually(t, "the relay to publish the held events", func() bool { return len(out.to("bank")) >= 15 })
 		if took := time.Since(began); took > 10*time.Second {
 			t.Errorf("it took %v", took)
 		}
@@ -152,30 +152,30 @@ func TestPauseOfScopeEndsByItselfForARelayThatStartsLater(t *testing.T) {
 		next, err := relay.New(tr, scoped, relay.Config{})
 		redistest.Must(t, err)
 		admintest.Running(t, next.Run)
-		redistest.Eventually(t, "what was held to go out", func() bool { return len(out.to("bank")) == 2 })
+		redistest.Eventually(t, "the relay to publish the held events", func() bool { return len(out.to("bank")) == 2 })
 	})
 }
 
-func TestPausesAreListedRecordedAndRefusedIfIncomplete(t *testing.T) {
+func TestPausesAreListedRecordedAndRejectedIfIncomplete(t *testing.T) {
 	t.Parallel()
 	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
 		ctx := redistest.Soon(t)
 		_, op := admintest.Service(t, client, 4)
 		if paused, err := op.Paused(ctx); err != nil || len(paused) > 0 {
-			t.Errorf("%v, %v", paused, err)
+			t.Errorf("paused = %v, err = %v", paused, err)
 		}
 		if was, err := op.Resume(ctx, "bank"); err != nil || was {
-			t.Errorf("resumed what was not paused: %v, %v", was, err)
+			t.Errorf("resume of a destination that is not paused: %v, %v", was, err)
 		}
 		for name, err := range map[string]error{
-			"names none":        op.Pause(ctx, "", "why", time.Time{}),
-			"says not why":      op.Pause(ctx, "bank", "", time.Time{}),
-			"is over":           op.Pause(ctx, "bank", "why", time.Now().Add(-time.Minute)),
-			"has a long name":   op.Pause(ctx, strings.Repeat("x", 1025), "why", time.Time{}),
-			"has a long reason": op.Pause(ctx, "bank", strings.Repeat("x", 1025), time.Time{}),
+			"without a destination":   op.Pause(ctx, "", "why", time.Time{}),
+			"without a reason":        op.Pause(ctx, "bank", "", time.Time{}),
+			"with an end in the past": op.Pause(ctx, "bank", "why", time.Now().Add(-time.Minute)),
+			"with a long destination": op.Pause(ctx, strings.Repeat("x", 1025), "why", time.Time{}),
+			"with a long reason":      op.Pause(ctx, "bank", strings.Repeat("x", 1025), time.Time{}),
 		} {
 			if err == nil {
-				t.Errorf("a pause that %s is taken", name)
+				t.Errorf("a pause %s is accepted", name)
 			}
 		}
 		until := time.Now().Add(time.Hour).Truncate(time.Millisecond)
@@ -199,7 +199,7 @@ func TestPausesAreListedRecordedAndRefusedIfIncomplete(t *testing.T) {
 		now, err := op.Stats(ctx)
 		redistest.Must(t, err)
 		if len(now.Paused) != 1 || now.Paused[0].Destination != "atelier" {
-			t.Errorf("stats tell of %v", now.Paused)
+			t.Errorf("stats report the pauses %v", now.Paused)
 		}
 		var acts []string
 		for record, err := range op.Audit(ctx, time.Time{}) {
@@ -229,7 +229,7 @@ func TestPausesAreBoundedAndEndedOnesMakeRoom(t *testing.T) {
 		}
 		fill(time.Now().Add(time.Hour).UnixMilli())
 		if err := op.Pause(ctx, "bank", "why", time.Time{}); !errors.Is(err, admin.ErrTooManyPauses) {
-			t.Errorf("%v", err)
+			t.Errorf("err = %v", err)
 		}
 		redistest.Must(t, op.Pause(ctx, "7", "again", time.Time{}))
 		fill(time.Now().Add(-time.Hour).UnixMilli())
@@ -272,7 +272,7 @@ func TestRelayKeepsKnownPausesWhenItCannotReadThem(t *testing.T) {
 	if _, err := op.Resume(ctx, "bank"); err != nil {
 		t.Error(err)
 	}
-	redistest.Eventually(t, "what was held to go out", func() bool { return len(out.to("bank")) == 2 })
+	redistest.Eventually(t, "the relay to publish the held events", func() bool { return len(out.to("bank")) == 2 })
 }
 
 func TestHeldEventsAreFoundAmongEventsThatAreDueLater(t *testing.T) {

@@ -30,7 +30,7 @@ func TestOperatorSeesGroupsDeadLettersAndPositionsOfTriggers(t *testing.T) {
 			return p.Behind, p.Last, p.Oldest
 		}
 		if behind, last, oldest := position(); behind != 0 || last != "" || !oldest.IsZero() {
-			t.Errorf("before there is anything: %d behind %q, since %v", behind, last, oldest)
+			t.Errorf("position of an empty stream: %d behind %q, since %v", behind, last, oldest)
 		}
 		add(3)
 		connector := trigger.Connector{Client: client}
@@ -65,7 +65,7 @@ func TestOperatorSeesGroupsDeadLettersAndPositionsOfTriggers(t *testing.T) {
 		redistest.Must(t, client.Del(ctx, key+":last").Err())
 		redistest.Must(t, client.LPush(ctx, key+":last", "x").Err())
 		if _, err := op.Position(ctx, key, key+":last"); err == nil {
-			t.Error("a list passes for a position")
+			t.Error("a key with a list is accepted as a position")
 		}
 	})
 }

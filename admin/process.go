@@ -63,7 +63,7 @@ func (o *Operator) Processes(ctx context.Context, kinds ...string) iter.Seq2[Pro
 	return func(yield func(Process, error) bool) {
 		for _, kind := range kinds {
 			if !slices.Contains(ProcessKinds(), kind) {
-				yield(Process{}, fmt.Errorf("admin: processes: no kind is called %q: use %s", kind, strings.Join(ProcessKinds(), ", ")))
+				yield(Process{}, fmt.Errorf("admin: processes: kind %q does not exist; use %s", kind, strings.Join(ProcessKinds(), ", ")))
 				return
 			}
 		}

@@ -114,11 +114,11 @@ func TestEveryKindOfProcessRegistersItselfWhileItRuns(t *testing.T) {
 			stop()
 		}
 		if left := processes(t, op); len(left) > 0 {
-			t.Errorf("after their end: %+v", left)
+			t.Errorf("processes after their end: %+v", left)
 		}
 		for _, err := range op.Processes(redistest.Soon(t), "relays") {
 			if err == nil {
-				t.Error("a kind that does not exist has processes")
+				t.Error("an unknown kind has processes")
 			}
 		}
 	})
@@ -182,7 +182,7 @@ func TestHolderNamesTheRelayThatHasALeasedEvent(t *testing.T) {
 		})
 		event.State = outbox.Sent
 		if _, known, err := op.Holder(ctx, event); known || err != nil {
-			t.Errorf("a sent event has a holder: %v", err)
+			t.Errorf("Holder of a sent event: %v, want an error", err)
 		}
 	})
 }

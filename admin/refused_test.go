@@ -24,8 +24,8 @@ import (
 	"github.com/luatx/luatx/stream"
 )
 
-// TestARefusedCommandIsAnErrorOfWhoSentIt rejects each command of an operation, one at a time. The operation must fail.
-func TestARefusedCommandIsAnErrorOfWhoSentIt(t *testing.T) {
+// TestOperationFailsIfTheServerRejectsAnyOfItsCommands rejects each command of an operation, one at a time. The operation must fail.
+func TestOperationFailsIfTheServerRejectsAnyOfItsCommands(t *testing.T) {
 	t.Parallel()
 	for name, act := range operations {
 		t.Run(name, func(t *testing.T) {
@@ -37,12 +37,12 @@ func TestARefusedCommandIsAnErrorOfWhoSentIt(t *testing.T) {
 				refused := g.refuser.Disarm()
 				if refused == "" {
 					if err != nil {
-						t.Errorf("nothing was refused, and it fails: %v", err)
+						t.Errorf("no command was rejected, but the operation fails: %v", err)
 					}
 					return
 				}
 				if err == nil || !strings.Contains(err.Error(), rig.ErrRefused.Error()) {
-					t.Errorf("command %d was refused, %s: the error is %v", n, refused, err)
+					t.Errorf("command %d (%s) was rejected, but the error is %v", n, refused, err)
 				}
 			}
 		})

@@ -51,7 +51,7 @@ var grants = map[Role][]struct {
 func commandsOf(role Role, major, minor int) ([]string, error) {
 	parts, ok := grants[role]
 	if !ok {
-		return nil, fmt.Errorf("admin: no role is called %q: use one of %v", role, Roles())
+		return nil, fmt.Errorf("admin: role %q does not exist; use one of %v", role, Roles())
 	}
 	var all []string
 	for _, part := range parts {

@@ -131,11 +131,11 @@ func TestDocumentedOperatorActsOnDeadLetters(t *testing.T) {
 	redistest.Must(t, err)
 	r, err := d.Import(t.Context(), &file, "again", admin.ImportOptions{})
 	if err != nil || r.Imported != 1 {
-		t.Errorf("%+v, %v", r, err)
+		t.Errorf("result = %+v, err = %v", r, err)
 	}
-	retried, err := d.Retry(t.Context(), admin.DeadLetterFilter{}, "mended", admin.DeadLetterOptions{Canary: 1, CanaryWait: time.Millisecond})
+	retried, err := d.Retry(t.Context(), admin.DeadLetterFilter{}, "repaired", admin.DeadLetterOptions{Canary: 1, CanaryWait: time.Millisecond})
 	if err != nil || !retried.Stopped || retried.Done != 1 {
-		t.Errorf("%+v, %v", retried, err)
+		t.Errorf("retried = %+v, err = %v", retried, err)
 	}
 }
 

@@ -18,7 +18,7 @@ func (o *Operator) slotsOf(filter []int) ([]int, error) {
 	}
 	for _, n := range filter {
 		if n < 0 || n >= slot.Count {
-			return nil, fmt.Errorf("slot %d: use 0 to %d", n, slot.Count-1)
+			return nil, fmt.Errorf("slot %d does not exist; use 0 to %d", n, slot.Count-1)
 		}
 	}
 	return filter, nil

@@ -55,11 +55,11 @@ func NewStream(client redis.UniversalClient, cfg StreamConfig) (*Stream, error) 
 	n, audit := slot.Of(cfg.Stream), cfg.DeadLetter+":audit"
 	switch {
 	case client == nil:
-		return nil, errors.New("admin: NewStream needs a client")
+		return nil, errors.New("admin: NewStream: the client is nil")
 	case cfg.Stream == "" || cfg.Operator == "":
-		return nil, errors.New("admin: StreamConfig.Stream and Operator: name the stream, and who acts on it")
+		return nil, errors.New("admin: StreamConfig.Stream or Operator is empty; set both")
 	case slot.Of(cfg.DeadLetter) != n || slot.Of(audit) != n:
-		return nil, fmt.Errorf("admin: StreamConfig.DeadLetter %q and %q: use keys of the slot of Stream %q: write its part that is hashed in braces",
+		return nil, fmt.Errorf("admin: StreamConfig.DeadLetter %q and %q are not keys of the slot of Stream %q; use the same hash tag",
 			cfg.DeadLetter, audit, cfg.Stream)
 	}
 	return &Stream{client, cfg, audit, n}, nil
@@ -118,7 +118,7 @@ func (s *Stream) unread(ctx context.Context, last string) (n int64, err error) {
 func (s *Stream) Parked(ctx context.Context, f outbox.Filter) iter.Seq2[outbox.Event, error] {
 	return func(yield func(outbox.Event, error) bool) {
 		if f.Aggregate != "" {
-			yield(outbox.Event{}, errors.New("admin: Filter.Aggregate: a stream does not know aggregates"))
+			yield(outbox.Event{}, errors.New("admin: Filter.Aggregate is set, but a stream has no aggregates"))
 			return
 		}
 		now, err := s.client.Time(ctx).Result()
@@ -170,7 +170,7 @@ func (s *Stream) Discard(ctx context.Context, slotNumber int, reason string, ids
 
 func (s *Stream) act(ctx context.Context, what, why string, slotNumber int, ids []string) (outbox.Answers, error) {
 	if slotNumber != s.slot {
-		return nil, fmt.Errorf("admin: slot %d: the stream %q is in slot %d", slotNumber, s.cfg.Stream, s.slot)
+		return nil, fmt.Errorf("admin: slot %d does not match: the stream %q is in slot %d", slotNumber, s.cfg.Stream, s.slot)
 	}
 	step := deadStep{client: s.client, audit: s.audit, act: shard.Act{Operation: newOperation(), Who: s.cfg.Operator, Why: why}}
 	var all outbox.Answers

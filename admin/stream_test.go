@@ -44,7 +44,7 @@ func handled(t testing.TB, mw []message.Middleware, ids ...string) {
 	redistest.Must(t, err)
 }
 
-// backlog is what an outbox.Store and a Stream have in common.
+// backlog has the common methods of outbox.Store and Stream.
 type backlog interface {
 	Counts(ctx context.Context) (outbox.Counts, error)
 	Parked(ctx context.Context, f outbox.Filter) iter.Seq2[outbox.Event, error]
@@ -53,7 +53,7 @@ type backlog interface {
 	Audit(ctx context.Context, since time.Time) iter.Seq2[outbox.Record, error]
 }
 
-// mode is a way to keep events, and a publisher that refuses them until it is mended.
+// mode is a mode of the outbox, with a publisher that rejects events until it is repaired.
 type mode struct {
 	backlog backlog
 	slot    int
@@ -117,7 +117,7 @@ func streamed(t testing.TB, client redis.UniversalClient) mode {
 	}
 }
 
-func TestOperatorActsAlikeOnOutboxOfEitherMode(t *testing.T) {
+func TestOperatorActsTheSameWayOnOutboxesOfEitherMode(t *testing.T) {
 	t.Parallel()
 	for name, keep := range map[string]func(testing.TB, redis.UniversalClient) mode{"scripted": scripted, "streamed": streamed} {
 		t.Run(name, func(t *testing.T) {
@@ -130,7 +130,7 @@ func TestOperatorActsAlikeOnOutboxOfEitherMode(t *testing.T) {
 					return c
 				}
 				if c := counts(); c.Pending != 3 || c.Parked != 0 {
-					t.Errorf("%+v", c)
+					t.Errorf("counts = %+v", c)
 				}
 				stop, _ := m.publish(t, true)
 				redistest.Eventually(t, "all to be parked", func() bool { c := counts(); return c.Parked == 3 && c.Pending == 0 })
@@ -139,7 +139,7 @@ func TestOperatorActsAlikeOnOutboxOfEitherMode(t *testing.T) {
 				for e, err := range m.backlog.Parked(redistest.Soon(t), outbox.Filter{Type: "sold", Destination: "bank", Text: "no such bank", Slots: []int{m.slot}}) {
 					redistest.Must(t, err)
 					if e.State != outbox.Parked || e.Slot != m.slot || e.Attempts != 1 || e.At.IsZero() || len(e.History) != 1 || !strings.Contains(e.Error, "no such bank") {
-						t.Errorf("%+v", e)
+						t.Errorf("event = %+v", e)
 					}
 					ids = append(ids, e.ID)
 				}
@@ -153,14 +153,14 @@ func TestOperatorActsAlikeOnOutboxOfEitherMode(t *testing.T) {
 				}
 				answers, err := m.backlog.Discard(redistest.Soon(t), m.slot, "double", ids[0], "9999999999999-1")
 				if want := (outbox.Answers{{ID: ids[0], Outcome: outbox.Done}, {ID: "9999999999999-1", Outcome: outbox.Unknown}}); err != nil || !slices.Equal(answers, want) {
-					t.Errorf("%v, %v", answers, err)
+					t.Errorf("answers = %v, err = %v", answers, err)
 				}
 				answers, err = m.backlog.Rearm(redistest.Soon(t), m.slot, ids[1:]...)
 				if err != nil || answers.Done() != 2 {
-					t.Errorf("%v, %v", answers, err)
+					t.Errorf("answers = %v, err = %v", answers, err)
 				}
 				if c := counts(); c.Pending != 2 || c.Parked != 0 {
-					t.Errorf("%+v", c)
+					t.Errorf("counts = %+v", c)
 				}
 				if _, err := m.backlog.Discard(redistest.Soon(t), m.slot, "", ids[0]); err == nil || !strings.Contains(err.Error(), "the reason is empty") {
 					t.Error(err)
@@ -173,35 +173,35 @@ func TestOperatorActsAlikeOnOutboxOfEitherMode(t *testing.T) {
 					reported = append(reported, fmt.Sprint(r.Who, " ", r.Act, " ", r.Done, "/", r.Asked, " ", r.Why, " ", r.Slot == m.slot, " ", len(r.IDs)))
 				}
 				if want := []string{"alice discard 1/2 double true 1", "alice rearm 2/2 by id true 2"}; !slices.Equal(reported, want) {
-					t.Errorf("the audit tells %q", reported)
+					t.Errorf("the audit has %q", reported)
 				}
 			})
 		})
 	}
 }
 
-func TestNewStreamRefusesIncompleteConfigAndForeignSlots(t *testing.T) {
+func TestNewStreamRejectsIncompleteConfigAndForeignSlots(t *testing.T) {
 	t.Parallel()
 	client := redis.NewClient(&redis.Options{})
 	defer func() { _ = client.Close() }()
 	for want, cfg := range map[string]admin.StreamConfig{
-		"Stream and Operator": {Stream: "s"},
-		"name the stream":     {Operator: "alice"},
-		"keys of the slot":    {Stream: "s", Operator: "alice", DeadLetter: "dead"},
+		"StreamConfig.Stream or Operator is empty": {Stream: "s"},
+		"Operator is empty; set both":              {Operator: "alice"},
+		"are not keys of the slot":                 {Stream: "s", Operator: "alice", DeadLetter: "dead"},
 	} {
 		if _, err := admin.NewStream(client, cfg); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%+v: %v", cfg, err)
 		}
 	}
 	if _, err := admin.NewStream(nil, admin.StreamConfig{Stream: "s", Operator: "alice"}); err == nil {
-		t.Error("no client is taken")
+		t.Error("NewStream accepts a nil client")
 	}
 	s, err := admin.NewStream(client, admin.StreamConfig{Stream: "s", Operator: "alice"})
 	redistest.Must(t, err)
 	if s.Slot() != slot.Of("s") {
 		t.Errorf("slot %d", s.Slot())
 	}
-	if _, err := s.Rearm(t.Context(), s.Slot()+1, "1"); err == nil || !strings.Contains(err.Error(), "is in slot") {
+	if _, err := s.Rearm(t.Context(), s.Slot()+1, "1"); err == nil || !strings.Contains(err.Error(), "does not match: the stream") {
 		t.Error(err)
 	}
 	for _, err := range s.Parked(t.Context(), outbox.Filter{Aggregate: "a"}) {
@@ -233,16 +233,16 @@ func TestStreamSkipsForeignEntriesAndSurvivesALostReply(t *testing.T) {
 	for range 250 {
 		ids = append(ids, add(key))
 	}
-	strange, seen := 0, 0
+	skipped, seen := 0, 0
 	for e, err := range s.Parked(ctx, outbox.Filter{}) {
 		if seen++; errors.Is(err, stream.ErrNotDeadLetter) && e.ID == foreign {
-			strange++
+			skipped++
 			continue
 		}
 		redistest.Must(t, err)
 	}
-	if strange != 1 || seen != len(ids) {
-		t.Errorf("%d listed, %d of them strange", seen, strange)
+	if skipped != 1 || seen != len(ids) {
+		t.Errorf("%d listed, %d of them foreign", seen, skipped)
 	}
 	if _, err := s.Discard(ctx, s.Slot(), "loads the script", "1-1"); err != nil {
 		t.Fatal(err)
@@ -253,16 +253,16 @@ func TestStreamSkipsForeignEntriesAndSurvivesALostReply(t *testing.T) {
 		t.Errorf("%d of %d are done, %v", answers.Done(), len(answers), err)
 	}
 	if n := client.XLen(ctx, key).Val(); n != 250 {
-		t.Errorf("%d entries are back", n)
+		t.Errorf("the stream has %d re-armed entries", n)
 	}
 	if c, err := s.Counts(ctx); err != nil || c.Pending != 250 || c.Parked != 2 {
-		t.Errorf("%+v, %v", c, err)
+		t.Errorf("counts = %+v, err = %v", c, err)
 	}
 	records := 0
 	for r, err := range s.Audit(ctx, time.Time{}) {
 		redistest.Must(t, err)
 		if records++; r.Call != records {
-			t.Errorf("%+v", r)
+			t.Errorf("result = %+v", r)
 		}
 	}
 	if records != 3 {

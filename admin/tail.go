@@ -9,7 +9,7 @@ import (
 	"github.com/luatx/luatx/outbox"
 )
 
-// tailWindow is how far back each look of Tail goes: servers' clocks differ, and a page is no snapshot.
+// tailWindow is how far back each query of Tail reads, because the clocks of servers differ and a page is not a snapshot.
 const tailWindow = 10 * time.Second
 
 // sighting is an event that Tail has yielded.
@@ -20,13 +20,13 @@ type sighting struct {
 	at    int64
 }
 
-// Tail lists events as they are parked and sent, from now on, until ctx ends; it looks once an interval. Sent events come
-// without their bodies. An event that was forgotten between two looks is missed. An error of the server comes alone, and
-// the next look is made all the same.
+// Tail lists events as they are parked and sent, from now on, until ctx ends. It queries the server once per interval. Sent events
+// come without their bodies. Tail misses an event that was forgotten between two queries. It yields an error of the server without
+// an event, and continues with the next query.
 func (o *Operator) Tail(ctx context.Context, every time.Duration) iter.Seq2[outbox.Event, error] {
 	return func(yield func(outbox.Event, error) bool) {
 		if every <= 0 {
-			yield(outbox.Event{}, fmt.Errorf("admin: tail every %v: use more than 0", every))
+			yield(outbox.Event{}, fmt.Errorf("admin: tail: the interval %v is not positive; use more than 0", every))
 			return
 		}
 		ticker := time.NewTicker(every)

@@ -79,7 +79,7 @@ func TestTailListsNewParkedAndSentEventsOnce(t *testing.T) {
 	})
 }
 
-func TestTailOfNoInterval(t *testing.T) {
+func TestTailRejectsAnIntervalOfZero(t *testing.T) {
 	t.Parallel()
 	_, client := redistest.Mini(t)
 	_, op := admintest.Service(t, client, 1)
@@ -89,5 +89,5 @@ func TestTailOfNoInterval(t *testing.T) {
 		}
 		return
 	}
-	t.Error("nothing is said")
+	t.Error("Tail yields no error")
 }

@@ -40,7 +40,7 @@ func parseTimerCursor(text string) (c timerCursor, err error) {
 		c.at, c.member = time.UnixMilli(ms), parts[2]
 	}
 	if err != nil || len(parts) != 3 || c.slot < 0 {
-		return c, fmt.Errorf("%.80q is no cursor: use Timer.Cursor of a timer", text)
+		return c, fmt.Errorf("%.80q is not a cursor; use Timer.Cursor of a timer", text)
 	}
 	return c, nil
 }

@@ -69,12 +69,12 @@ func (o *Operator) TimerStats(ctx context.Context) (s TimerStats, err error) {
 	for chunk := range slices.Chunk(o.transactor.Keyspace().Slots(), slotsAtOnce) {
 		counts, err := o.scripts.TimerCounts(ctx, chunk, now)
 		if err != nil {
-			return s, fmt.Errorf("admin: timer stats, from slot %d on: %w", chunk[0], err)
+			return s, fmt.Errorf("admin: timer stats from slot %d: %w", chunk[0], err)
 		}
 		s.Open, s.Due, s.Decided = s.Open+counts.Open, s.Due+counts.Due, s.Decided+counts.Decided
 		firsts, err := o.scripts.FirstTimers(ctx, chunk)
 		if err != nil {
-			return s, fmt.Errorf("admin: timer stats, from slot %d on: %w", chunk[0], err)
+			return s, fmt.Errorf("admin: timer stats from slot %d: %w", chunk[0], err)
 		}
 		for _, first := range firsts {
 			if !first.After(now) {
@@ -118,7 +118,7 @@ func (o *Operator) timers(ctx context.Context, f TimerFilter, yield func(Timer) 
 		}
 		i := slices.Index(slots, after.slot)
 		if i < 0 {
-			return fmt.Errorf("TimerFilter.After is of slot %d, which the list does not have: use the filter that the cursor is of", after.slot)
+			return fmt.Errorf("TimerFilter.After is in slot %d, which the filter does not select; use the filter of the previous page", after.slot)
 		}
 		slots = slots[i:]
 	}

@@ -134,7 +134,7 @@ func pagesOf(t testing.TB, op *admin.Operator, f admin.TimerFilter, size int, be
 	}
 }
 
-func TestTimerCursorContinuesAListBehindATimerThatIsGone(t *testing.T) {
+func TestTimerCursorContinuesAListAfterARemovedTimer(t *testing.T) {
 	t.Parallel()
 	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
 		ctx := redistest.Soon(t)
@@ -158,7 +158,7 @@ func TestTimerCursorContinuesAListBehindATimerThatIsGone(t *testing.T) {
 		if want := subjects(t, op, admin.TimerFilter{Decided: true}); len(got) < 10 || !slices.Equal(got, want) {
 			t.Errorf("the pages of decisions have %q, want %q", got, want)
 		}
-		for text, want := range map[string]string{"!": "is no cursor", "MSAyIHg": "use the filter that the cursor is of"} { // 1 2 x
+		for text, want := range map[string]string{"!": "is not a cursor", "MSAyIHg": "use the filter of the previous page"} { // 1 2 x
 			for _, err := range op.Timers(ctx, admin.TimerFilter{After: text}) {
 				if err == nil || !strings.Contains(err.Error(), want) {
 					t.Errorf("after %q: %v, want %q", text, err, want)

@@ -43,7 +43,7 @@ func axe(t testing.TB) string {
 		fetch := exec.CommandContext(ctx, "npm", "pack", "--silent", "--pack-destination", dir, "axe-core@"+axeVersion)
 		fetch.Dir = dir
 		if said, err := fetch.CombinedOutput(); err != nil {
-			t.Skipf("axe-core %s is not to be had: %v\n%s", axeVersion, err, said)
+			t.Skipf("cannot download axe-core %s: %v\n%s", axeVersion, err, said)
 		}
 		archive, err = os.ReadFile(file)
 	}

@@ -73,10 +73,10 @@ func newBrowser(t testing.TB) *tab {
 	redistest.Must(t, chromedp.Listen(ctx, func(event any) {
 		switch e := event.(type) {
 		case *runtime.EventExceptionThrown:
-			t.Errorf("a script of the page fails: %s", e.ExceptionDetails.Text)
+			t.Errorf("a script of the page failed: %s", e.ExceptionDetails.Text)
 		case *network.EventLoadingFailed:
 			if e.BlockedReason != "" {
-				t.Errorf("the page asks for what it may not: %s", e.BlockedReason)
+				t.Errorf("the browser blocked a request of the page: %s", e.BlockedReason)
 			}
 		}
 	}))

@@ -21,7 +21,7 @@ func TestClassIsRearmedWithoutJavaScript(t *testing.T) {
 	call(b, emulation.SetScriptExecutionDisabled, emulation.SetScriptExecutionDisabledParams{Value: true})
 	b.open(s.address)
 	if hidden := b.text(`document.querySelector("#pause").hidden`); hidden != "true" {
-		t.Error("what needs JavaScript is offered without it")
+		t.Error("the page without JavaScript offers elements that need it")
 	}
 	b.click("#reasons a", "timeout")
 	b.at("parked?class=timeout")
@@ -35,7 +35,7 @@ func TestClassIsRearmedWithoutJavaScript(t *testing.T) {
 	b.until("the dark", `document.documentElement.dataset.theme === "dark" && location.href.includes("/operations/")`)
 }
 
-func TestTextsFromOutsideRunAndLoadNothingInBrowser(t *testing.T) {
+func TestExternalTextsRunAndLoadNothingInTheBrowser(t *testing.T) {
 	t.Parallel()
 	b := newBrowser(t)
 	s := newService(t, 1000)
@@ -70,6 +70,6 @@ func TestTextsFromOutsideRunAndLoadNothingInBrowser(t *testing.T) {
 	}
 	b.open(s.address + "parked")
 	if page := b.text(`document.querySelector("main").innerText`); strings.Count(page, "window.pwned=1") < 3 {
-		t.Errorf("it is not shown:\n%s", page)
+		t.Errorf("the page does not show the text:\n%s", page)
 	}
 }

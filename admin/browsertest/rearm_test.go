@@ -19,13 +19,13 @@ func (b *tab) watch(s *service, name string, events int) {
 	b.until("a number that moves", `/[1-9]/.test(document.querySelector("#figures").innerText) && document.querySelector("#state").innerText.toLowerCase().includes("running") || document.querySelector("#state").innerText.toLowerCase().includes("done")`)
 	b.until("the end", `document.querySelector("#state").innerText.toLowerCase().includes("done") && document.querySelector("#figures").innerText.includes("1,429")`)
 	if b.text(`window.stayed`) != "true" {
-		b.t.Error("the page was loaded again")
+		b.t.Error("the page was reloaded")
 	}
 	if canary := b.text(`document.querySelector("#figures").innerText`); !strings.Contains(canary, "10 of 10") {
-		b.t.Errorf("the canary's fate is not shown:\n%s", canary)
+		b.t.Errorf("the page does not show the outcome of the canary:\n%s", canary)
 	}
 	redistest.Eventually(b.t, "the events to be published", func() bool { return s.published(name) == events })
-	b.until("the numbers of what is left", `document.querySelector("#figures").innerText.includes("8,571")`)
+	b.until("the number of the remaining events", `document.querySelector("#figures").innerText.includes("8,571")`)
 }
 
 func TestClassIsFoundPreviewedAndRearmedByMouse(t *testing.T) {
@@ -40,13 +40,13 @@ func TestClassIsFoundPreviewedAndRearmedByMouse(t *testing.T) {
 	b.click("#rearm-all", "Re-arm all that match")
 	b.at("preview-rearm")
 	if said := b.text(`document.querySelector("button[data-confirm]").textContent`); said != sentence {
-		t.Fatalf("the button says %q", said)
+		t.Fatalf("the text of the button is %q", said)
 	}
 	if page := b.text(`document.querySelector("main").innerText`); !strings.Contains(page, "ledger") || !strings.Contains(page, "--class timeout --canary 10") {
-		t.Errorf("the preview says:\n%s", page)
+		t.Errorf("the preview is:\n%s", page)
 	}
 	if n := s.published("timeout"); n != 0 {
-		t.Fatalf("%d went out before anything was confirmed", n)
+		t.Fatalf("%d events were published before the confirmation", n)
 	}
 	b.click("button[data-confirm]", "Re-arm 1,429")
 	b.watch(s, "timeout", 1429)
@@ -62,7 +62,7 @@ func TestClassIsRearmedByKeyboardUntilCanaryParksAgain(t *testing.T) {
 	b.open(s.address)
 	b.press(kb.Tab)
 	if focused := b.text(`document.activeElement.textContent`); focused != "Skip to the content" {
-		t.Errorf("the first stop is %q", focused)
+		t.Errorf("the first focus is on %q", focused)
 	}
 	b.press("g", "p")
 	b.at("/parked")
@@ -94,7 +94,7 @@ func TestClassIsRearmedByKeyboardUntilCanaryParksAgain(t *testing.T) {
 	b.at("/operations/")
 	b.until("the canary to stop it", `document.querySelector("#state").innerText.includes("the canary parked again")`)
 	if state := b.text(`document.querySelector("#state").innerText`); !strings.Contains(state, "tls") || !strings.Contains(state, "10 were re-armed") {
-		t.Errorf("it says:\n%s", state)
+		t.Errorf("the operation shows:\n%s", state)
 	}
 	if n := s.published("tls"); n != 0 {
 		t.Errorf("%d were published", n)
@@ -123,12 +123,12 @@ func TestShortcutsSelectRowsShowHelpAndCanBeTurnedOff(t *testing.T) {
 	b.until("the end of the help", `!document.querySelector("#keys").open`)
 	b.press("g", "o", "g", "p")
 	if at := b.text("location.href"); !strings.Contains(at, "event?") {
-		t.Errorf("keys that are off lead to %s", at)
+		t.Errorf("a disabled shortcut leads to %s", at)
 	}
 	b.open(s.address)
 	b.press("p")
 	if state := b.text(`document.querySelector("#pause").textContent`); state != "Live: on" {
-		t.Errorf("keys that are off: %q", state)
+		t.Errorf("the state of the shortcuts is %q", state)
 	}
 	b.click("#pause", "Live")
 	b.until("the pause", `document.querySelector("#pause").getAttribute("aria-pressed") === "true"`)

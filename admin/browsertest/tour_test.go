@@ -195,7 +195,7 @@ func (i *incident) dies(t testing.TB) {
 			}
 		}
 	}
-	t.Fatal("the killed relay does not become dead")
+	t.Fatal("the killed relay is not reported as dead")
 }
 
 // ask answers a question in the browser and by the command.

@@ -186,7 +186,7 @@ func TestConsoleImportsTheLinesOfAnExportAfterAPreview(t *testing.T) {
 				t.Errorf("without %s: %d to %q:\n%s", name, status, location, page)
 			}
 		}
-		for lines, want := range map[string]string{"x": "line 1", `{"stream":"other","fields":["a","b"]}`: "line 1: its stream"} {
+		for lines, want := range map[string]string{"x": "line 1", `{"stream":"other","fields":["a","b"]}`: "line 1: the stream"} {
 			if status, page, _ := send("preview-import-dead", url.Values{"stream": {key}, "lines": {lines}}, ""); status != http.StatusUnprocessableEntity || !strings.Contains(page, want) {
 				t.Errorf("%s: %d:\n%s", lines, status, page)
 			}

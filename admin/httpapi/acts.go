@@ -48,7 +48,7 @@ func (h *Handler) filter(m meaning) (f outbox.Filter, byName bool, err error) {
 	}
 	if len(m.Events) > 0 {
 		if m.Filter != nil || m.All || len(m.Events) > desk.MaxFilterIDs {
-			return f, true, unfit("name up to %d events, or say a filter, or all", desk.MaxFilterIDs)
+			return f, true, unfit("events, filter and all exclude each other; set one of them, with at most %d events", desk.MaxFilterIDs)
 		}
 		for _, e := range m.Events {
 			if err := h.desk.Ours(e.Slot); err != nil || e.ID == "" {
@@ -60,7 +60,7 @@ func (h *Handler) filter(m meaning) (f outbox.Filter, byName bool, err error) {
 	if m.Filter != nil {
 		j := m.Filter
 		if j.OlderThan < 0 || j.OlderThan > maxSeconds {
-			return f, false, unfit("older_than_seconds is %v: use 0 to %v", j.OlderThan, maxSeconds)
+			return f, false, unfit("older_than_seconds is %v; use 0 to %v", j.OlderThan, maxSeconds)
 		}
 		f = outbox.Filter{
 			Slots: j.Slots, Aggregate: j.Aggregate, IDs: j.IDs, Destination: j.Destination, Type: j.Type, Key: j.Key, Class: j.Class,
@@ -68,7 +68,7 @@ func (h *Handler) filter(m meaning) (f outbox.Filter, byName bool, err error) {
 		}
 	}
 	if f.String() == "all" && !m.All {
-		return f, false, unfit("name events, or set something of the filter, or say all: true")
+		return f, false, unfit("the request selects no events; set events, a field of filter, or all to true")
 	}
 	return f, false, h.desk.Check(f)
 }
@@ -126,10 +126,10 @@ func (h *Handler) rearm(c *guard.Call, ask rearmRequest) error {
 		if ask.meaning = (meaning{}); ask.plain() {
 			return by(c, names, c.Op.Outbox().Rearm)
 		}
-		return &guard.Problem{Status: http.StatusUnprocessableEntity, Detail: "events by name are re-armed at once: for more say a filter with ids and slots"}
+		return &guard.Problem{Status: http.StatusUnprocessableEntity, Detail: "events by name are re-armed at once, without options; for options, use a filter with ids and slots"}
 	}
 	if ask.CanaryWait < 0 || ask.CanaryWait > maxSeconds {
-		return guard.BadRequest("canary_wait_seconds is %v: use 0 to %v", ask.CanaryWait, maxSeconds)
+		return guard.BadRequest("canary_wait_seconds is %v; use 0 to %v", ask.CanaryWait, maxSeconds)
 	}
 	opts := outbox.RearmOptions{
 		DryRun: ask.DryRun, Limit: ask.Limit, Canary: ask.Canary, CanaryWait: seconds(ask.CanaryWait), Rate: ask.Rate,
@@ -160,7 +160,7 @@ func (r rearmRequest) plain() bool {
 // reasoned returns a problem for an operation without a reason.
 func reasoned(reason string) error {
 	if reason == "" || len(reason) > parts.MaxReason {
-		return &guard.Problem{Status: http.StatusUnprocessableEntity, Detail: fmt.Sprintf("say a reason of at most %d bytes: it is recorded", parts.MaxReason)}
+		return &guard.Problem{Status: http.StatusUnprocessableEntity, Detail: fmt.Sprintf("the reason is empty or too long; set a reason of 1 to %d bytes for the audit", parts.MaxReason)}
 	}
 	return nil
 }
@@ -183,9 +183,9 @@ func (h *Handler) discard(c *guard.Call, ask discardRequest) error {
 	case err != nil:
 		return err
 	case ask.Limit < 0 || byName && ask.Limit > 0:
-		return guard.BadRequest("limit is %d: use 0 for all, or more, with a filter", ask.Limit)
+		return guard.BadRequest("limit is %d; use 0 for all, or a positive number with a filter", ask.Limit)
 	case byName && ask.DryRun:
-		return &guard.Problem{Status: http.StatusUnprocessableEntity, Detail: "events by name are discarded at once: for a dry run say a filter with ids and slots"}
+		return &guard.Problem{Status: http.StatusUnprocessableEntity, Detail: "events by name are discarded at once; for a dry run, use a filter with ids and slots"}
 	case byName:
 		return by(c, ask.Events, func(ctx context.Context, slot int, ids ...string) (outbox.Answers, error) {
 			return c.Op.Outbox().Discard(ctx, slot, ask.Reason, ids...)

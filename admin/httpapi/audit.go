@@ -14,7 +14,7 @@ import (
 func (h *Handler) audit(c *guard.Call) error {
 	since, err := time.ParseDuration(cmp.Or(c.Query.Get("since"), "24h"))
 	if err != nil || since < 0 {
-		return guard.BadRequest("since %.80q: use a duration as 90s or 24h", c.Query.Get("since"))
+		return guard.BadRequest("since %.80q is not a positive duration; use a duration such as 90s or 24h", c.Query.Get("since"))
 	}
 	limit, err := c.Number("limit", pageLimit, 1, maxPage)
 	if err != nil {

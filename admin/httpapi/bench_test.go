@@ -43,7 +43,7 @@ func parkThousands(t testing.TB, tr *luatx.Transactor, name string, n int) {
 	}
 }
 
-// counting counts what is asked through a client, and what of it reads without bounds.
+// counting counts the commands of a client, and the unbounded reads among them.
 type counting struct{ all, unbounded atomic.Int64 }
 
 func (c *counting) DialHook(next redis.DialHook) redis.DialHook { return next }
@@ -102,11 +102,11 @@ func TestPagesAndNumbersCostNoMoreWhenMoreIsParked(t *testing.T) {
 	parkThousands(t, tr, "more", 8)
 	for _, target := range targets {
 		if many := cost(target); many > few[target] {
-			t.Errorf("%s: %d commands, %d where more is parked", target, few[target], many)
+			t.Errorf("%s: %d commands, but %d with more parked events", target, few[target], many)
 		}
 	}
 	if n := c.unbounded.Load(); n > 0 {
-		t.Errorf("%d commands without bounds", n)
+		t.Errorf("%d unbounded commands", n)
 	}
 }
 
@@ -122,7 +122,7 @@ func TestNoRouteRunsACommandWithoutBounds(t *testing.T) {
 			w.ask(t, route, try)
 		}
 		if n := c.unbounded.Swap(0); n > 0 {
-			t.Errorf("%s: %d commands without bounds", route, n)
+			t.Errorf("%s: %d unbounded commands", route, n)
 		}
 	}
 	if c.all.Load() < 100 {

@@ -37,7 +37,7 @@ func TestBlockedPagesListEachBlockedKeyOnceAndStatsCountThem(t *testing.T) {
 			}
 		}
 		if len(found) != 5 || found["head c of k c"] != 2 {
-			t.Errorf("%v", found)
+			t.Errorf("found = %v", found)
 		}
 		stats := replied[struct {
 			Blocked struct{ Keys, Events int }
@@ -45,13 +45,13 @@ func TestBlockedPagesListEachBlockedKeyOnceAndStatsCountThem(t *testing.T) {
 			Due     float64 `json:"oldest_due_seconds"`
 		}](t, h, http.MethodGet, "/api/stats", "", http.StatusOK)
 		if stats.Blocked.Keys != 5 || stats.Blocked.Events != 10 || stats.Age <= 0 || stats.Due != 0 {
-			t.Errorf("%+v", stats)
+			t.Errorf("stats = %+v", stats)
 		}
 		waits := replied[struct {
 			Events []struct{ State, Behind string }
 		}](t, h, http.MethodGet, "/api/find?id=2+a", "", http.StatusOK)
 		if len(waits.Events) != 1 || waits.Events[0].State != "waiting" || waits.Events[0].Behind != "head a" {
-			t.Errorf("%+v", waits)
+			t.Errorf("waits = %+v", waits)
 		}
 	})
 }

@@ -44,7 +44,7 @@ func TestEventsOfAStateArePagedAndChangedByNameAndByFilter(t *testing.T) {
 			}
 		}
 		if len(found) != 5 || found["due"] {
-			t.Errorf("%v", found)
+			t.Errorf("found = %v", found)
 		}
 		named := fmt.Sprintf(`{"events":[{"slot":%d,"id":"later0"},{"slot":%d,"id":"due"}],"reason":"r"}`, slot, slot)
 		answers := replied[struct {
@@ -52,18 +52,18 @@ func TestEventsOfAStateArePagedAndChangedByNameAndByFilter(t *testing.T) {
 			Events []struct{ ID, Outcome string }
 		}](t, h, http.MethodPost, "/api/events/cancel", named, http.StatusOK)
 		if answers.Done != 1 || len(answers.Events) != 2 || answers.Events[1].Outcome != "wrong state" {
-			t.Errorf("%+v", answers)
+			t.Errorf("answers = %+v", answers)
 		}
 		counted := replied[struct {
 			Matched      int
 			Destinations map[string]int
 		}](t, h, http.MethodPost, "/api/events/retry", `{"state":"scheduled","all":true,"reason":"r","dry_run":true}`, http.StatusOK)
 		if counted.Matched != 4 || counted.Destinations["bank"] != 4 {
-			t.Errorf("%+v", counted)
+			t.Errorf("counted = %+v", counted)
 		}
 		o := replied[operationTold](t, h, http.MethodPost, "/api/events/retry", `{"state":"scheduled","filter":{"destination":"bank"},"limit":3,"reason":"r"}`, http.StatusAccepted)
 		if o = ended(t, h, o.ID); o.Matched != 3 || o.Done != 3 {
-			t.Errorf("%+v", o)
+			t.Errorf("operation = %+v", o)
 		}
 		if due, err := store.FindPending(redistest.Soon(t), 10); err != nil || len(due) != 4 {
 			t.Errorf("%d are due, %v", len(due), err)

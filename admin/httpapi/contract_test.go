@@ -28,7 +28,7 @@ import (
 	"github.com/luatx/luatx/internal/test/redistest"
 )
 
-// ward is a handler and what it looks after: events in each state, some of them ill.
+// ward is a handler with its service: events in each state, some of them corrupt.
 type ward struct {
 	tr      *luatx.Transactor
 	handler *httpapi.Handler
@@ -283,7 +283,7 @@ func (w ward) changes(id, more string) []try {
 	}
 }
 
-// of returns what the document says of a route.
+// of returns the description of a route.
 func (d document) of(route string) (action, bool) {
 	method, path, _ := strings.Cut(route, " ")
 	found, ok := d.Paths[path][strings.ToLower(method)]
@@ -325,7 +325,7 @@ func TestHandlerAndOpenAPIDescribeTheSameRoutesFieldsAndReplies(t *testing.T) {
 			}
 			for status := range about.Responses {
 				if status < "300" && !hit[status] && !strings.Contains(route, "{id}") { // operated sees to those
-					t.Errorf("%s: nothing was answered with %s", route, status)
+					t.Errorf("%s: no request returned %s", route, status)
 				}
 			}
 			w.accepts(t, doc, route, about)
@@ -341,7 +341,7 @@ func (w ward) ask(t testing.TB, route string, try try) *httptest.ResponseRecorde
 	return answer(w.handler, asked(t, method, strings.ReplaceAll(path, "{id}", "x")+"?"+try.query, try.body))
 }
 
-// fits compares an answer with what is described of it.
+// fits compares a response with its description.
 func (d document) fits(about action, status string, reply *httptest.ResponseRecorder) error {
 	found, ok := about.Responses[status]
 	if !ok {
@@ -362,7 +362,7 @@ func (d document) fits(about action, status string, reply *httptest.ResponseReco
 	if err := json.Unmarshal(reply.Body.Bytes(), &value); err != nil {
 		return err
 	}
-	return d.unfit(content.Schema, "answer", value)
+	return d.unfit(content.Schema, "response", value)
 }
 
 // accepts holds that a route knows the parameters and fields that are described, and no others.
@@ -375,23 +375,23 @@ func (w ward) accepts(t *testing.T, doc document, route string, about action) {
 	}
 	if about.RequestBody == nil {
 		for _, p := range about.Parameters {
-			if got := detail(try{query: p.Name + "=!"}); p.In == "query" && strings.Contains(got, "the query names") {
-				t.Errorf("%s does not know %s: %s", route, p.Name, got)
+			if got := detail(try{query: p.Name + "=!"}); p.In == "query" && strings.Contains(got, "is unknown; this route accepts") {
+				t.Errorf("%s rejects the described %s: %s", route, p.Name, got)
 			}
 		}
-		if got := detail(try{query: "undescribed=1"}); strings.HasPrefix(route, "GET /api/") && !strings.HasSuffix(route, "openapi.json") && !strings.Contains(got, "the query names") {
-			t.Errorf("%s takes any parameter: %s", route, got)
+		if got := detail(try{query: "undescribed=1"}); strings.HasPrefix(route, "GET /api/") && !strings.HasSuffix(route, "openapi.json") && !strings.Contains(got, "is unknown; this route accepts") {
+			t.Errorf("%s accepts an undescribed parameter: %s", route, got)
 		}
 		return
 	}
 	of := doc.resolve(about.RequestBody.Content["application/json"].Schema)
 	for name := range of.Properties {
 		if got := detail(try{body: `{"` + name + `":[[]]}`}); strings.Contains(got, "unknown field") {
-			t.Errorf("%s does not know %s: %s", route, name, got)
+			t.Errorf("%s rejects the described %s: %s", route, name, got)
 		}
 	}
 	if got := detail(try{body: `{"undescribed":1}`}); !strings.Contains(got, "unknown field") {
-		t.Errorf("%s takes any field: %s", route, got)
+		t.Errorf("%s accepts an undescribed field: %s", route, got)
 	}
 }
 
@@ -425,7 +425,7 @@ func (w ward) operated(t *testing.T, doc document) {
 	}
 }
 
-func TestRoutesAndPagesRefuseThoseWithoutTheirRight(t *testing.T) {
+func TestRoutesAndPagesRejectSendersWithoutTheRight(t *testing.T) {
 	t.Parallel()
 	redistest.Need(t)
 	client := redistest.Shared(t).Client(t)
@@ -439,7 +439,7 @@ func TestRoutesAndPagesRefuseThoseWithoutTheirRight(t *testing.T) {
 		for may = httpapi.MayNothing; may <= httpapi.MayPurge; may++ {
 			reply := w.ask(t, route, try{body: `{"wrong":1}`})
 			if refused := reply.Code == http.StatusForbidden; refused != (may < needs) {
-				t.Errorf("%s, which needs %s, by who may %s: %d %s", route, needs, may, reply.Code, reply.Body)
+				t.Errorf("%s needs the right %s, but a sender with the right %s gets %d %s", route, needs, may, reply.Code, reply.Body)
 			}
 		}
 	}
@@ -448,7 +448,7 @@ func TestRoutesAndPagesRefuseThoseWithoutTheirRight(t *testing.T) {
 	}
 }
 
-func TestGetLeavesNoTraceExceptAuditOfPayloads(t *testing.T) {
+func TestGetChangesNothingExceptTheAuditOfPayloads(t *testing.T) {
 	t.Parallel()
 	redistest.Need(t)
 	client := redistest.Shared(t).Client(t)

@@ -103,11 +103,11 @@ func (h *Handler) deadImport(c *guard.Call, ask deadImportRequest) error {
 	return c.Answer(http.StatusOK, map[string]any{"operation": r.Operation, "read": r.Read, "imported": r.Imported, "skipped": r.Skipped})
 }
 
-// deadRequest says which dead letters of a stream are meant, and why.
+// deadRequest selects dead letters of a stream, and gives a reason.
 type deadRequest struct {
 	Stream string          `json:"stream"`
 	Filter *deadFilterJSON `json:"filter"`
-	// All must be true if nothing of the filter is set.
+	// All must be true if the filter is empty.
 	All    bool   `json:"all"`
 	Reason string `json:"reason"`
 	DryRun bool   `json:"dry_run"`
@@ -126,7 +126,7 @@ type deadFilterJSON struct {
 func (r deadRequest) filter() (f admin.DeadLetterFilter, err error) {
 	if j := r.Filter; j != nil {
 		if j.Since < 0 || j.Since > maxSeconds {
-			return f, guard.BadRequest("since_seconds is %v: use 0 to %v", j.Since, maxSeconds)
+			return f, guard.BadRequest("since_seconds is %v; use 0 to %v", j.Since, maxSeconds)
 		}
 		f = admin.DeadLetterFilter{IDs: j.IDs, Text: j.Text, Group: j.Group, Type: j.Type}
 		if j.Since > 0 {
@@ -137,7 +137,7 @@ func (r deadRequest) filter() (f admin.DeadLetterFilter, err error) {
 		return f, err
 	}
 	if f.String() == "all" && !r.All {
-		return f, &guard.Problem{Status: http.StatusUnprocessableEntity, Detail: "set something of the filter, or say all: true"}
+		return f, &guard.Problem{Status: http.StatusUnprocessableEntity, Detail: "the request selects no dead letters; set a field of filter, or all to true"}
 	}
 	return f, reasoned(r.Reason)
 }
@@ -152,7 +152,7 @@ type deadRetryRequest struct {
 // deadRetry puts dead letters back in an operation; a dry run counts them.
 func (h *Handler) deadRetry(c *guard.Call, ask deadRetryRequest) error {
 	if ask.CanaryWait < 0 || ask.CanaryWait > maxSeconds {
-		return guard.BadRequest("canary_wait_seconds is %v: use 0 to %v", ask.CanaryWait, maxSeconds)
+		return guard.BadRequest("canary_wait_seconds is %v; use 0 to %v", ask.CanaryWait, maxSeconds)
 	}
 	opts := admin.DeadLetterOptions{DryRun: ask.DryRun, Limit: ask.Limit, Canary: ask.Canary, CanaryWait: seconds(ask.CanaryWait)}
 	return h.deadAct(c, ask.deadRequest, opts, h.desk.Operations.Retry)

@@ -31,7 +31,7 @@ type pauseRequest struct {
 // pause pauses a destination, and replies with the paused destinations.
 func (h *Handler) pause(c *guard.Call, ask pauseRequest) error {
 	if ask.For < 0 || ask.For > maxSeconds {
-		return guard.BadRequest("for_seconds is %v: use 0 to %v", ask.For, maxSeconds)
+		return guard.BadRequest("for_seconds is %v; use 0 to %v", ask.For, maxSeconds)
 	}
 	if err := reasoned(ask.Reason); err != nil {
 		return err
@@ -61,7 +61,7 @@ type resumeRequest struct {
 // resume ends a pause.
 func (h *Handler) resume(c *guard.Call, ask resumeRequest) error {
 	if ask.Destination == "" {
-		return guard.BadRequest("say the destination")
+		return guard.BadRequest("the destination is missing")
 	}
 	resumed, err := c.Op.Resume(c.R.Context(), ask.Destination)
 	if err != nil {

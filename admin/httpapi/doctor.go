@@ -13,7 +13,7 @@ import (
 func (h *Handler) doctor(c *guard.Call) error {
 	role := admin.Role(cmp.Or(c.Query.Get("role"), string(admin.RoleApplication)))
 	if !slices.Contains(admin.Roles(), role) {
-		return guard.BadRequest("role %.80q: use one of %v", role, admin.Roles())
+		return guard.BadRequest("role %.80q does not exist; use one of %v", role, admin.Roles())
 	}
 	found, err := c.Op.Examine(c.R.Context(), admin.Examination{Role: role})
 	if err != nil {

@@ -31,7 +31,7 @@ func (h *Handler) whole(e outbox.Event, data bool) wholeJSON {
 	return wholeJSON{Event: acts.NewEvent(e), History: acts.NewHistory(e), payloadJSON: newPayload(h.desk.Payload(e), data)}
 }
 
-// payloadJSON is what an event or a dead letter carries.
+// payloadJSON is the payload of an event or a dead letter.
 type payloadJSON struct {
 	Attributes map[string]string `json:"attributes"`
 	HasData    bool              `json:"has_data"`
@@ -57,7 +57,7 @@ func newPayload(p desk.Payload, data bool) payloadJSON {
 	return j
 }
 
-// pageLimit is how many events a page has unless asked; maxPage is the most.
+// pageLimit is the default number of events on a page, and maxPage the maximum.
 const (
 	pageLimit = 100
 	maxPage   = 1000
@@ -90,8 +90,8 @@ func (h *Handler) list(c *guard.Call, pageOf func(context.Context, *admin.Operat
 	return c.Answer(http.StatusOK, map[string]any{"events": events, "next": page.Next})
 }
 
-// errRedacted refuses an export.
-var errRedacted = &guard.Problem{Status: http.StatusForbidden, Detail: "payloads are redacted here, and an export cannot be"}
+// errRedacted is the problem of an export with redacted payloads.
+var errRedacted = &guard.Problem{Status: http.StatusForbidden, Detail: "this handler redacts payloads, and an export cannot be redacted"}
 
 // export replies with parked events as lines, in the format of outbox.Store.
 func (h *Handler) export(c *guard.Call) error {
@@ -147,7 +147,7 @@ func (b *tracked) Write(p []byte) (int, error) {
 // within the handler's Timeout. restore sends the rest, and gives the connection the write deadline of its server again.
 func (h *Handler) stream(c *guard.Call) (out *tracked, restore func() error) {
 	control := http.NewResponseController(c.W)
-	_ = control.SetWriteDeadline(time.Now().Add(h.desk.Timeout)) // a server without has its own limits
+	_ = control.SetWriteDeadline(time.Now().Add(h.desk.Timeout)) // a server without deadlines has its own limits
 	return &tracked{ResponseWriter: c.W}, func() error {
 		err := control.Flush()
 		if errors.Is(err, http.ErrNotSupported) {
@@ -166,7 +166,7 @@ func (h *Handler) stream(c *guard.Call) (out *tracked, restore func() error) {
 func (h *Handler) event(c *guard.Call) error {
 	n, err := strconv.Atoi(c.Query.Get("slot"))
 	if err != nil || c.Query.Get("id") == "" {
-		return guard.BadRequest("say slot and id of the event; api/find looks for an id in all slots")
+		return guard.BadRequest("the slot or the id of the event is missing; api/find searches all slots for an id")
 	}
 	data, err := c.Flag("payload")
 	if err == nil {
@@ -206,7 +206,7 @@ func (h *Handler) find(c *guard.Call) error {
 	}
 	id := c.Query.Get("id")
 	if id == "" {
-		return guard.BadRequest("say the id of the event")
+		return guard.BadRequest("the id of the event is missing")
 	}
 	if data {
 		if err := c.Disclose(); err != nil {

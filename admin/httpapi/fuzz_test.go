@@ -244,15 +244,15 @@ func blameless(r *http.Request, w *httptest.ResponseRecorder) error {
 	case w.Code >= 500:
 		return fmt.Errorf("status %d", w.Code)
 	case w.Header().Get("Content-Security-Policy") == "":
-		return fmt.Errorf("no policy")
+		return fmt.Errorf("the Content-Security-Policy header is missing")
 	case w.Code >= 400 && strings.HasPrefix(r.URL.Path, "/api/") && kind != "application/problem+json":
 		return fmt.Errorf("status %d is of type %q", w.Code, kind)
 	case strings.Contains(kind, "json") && kind != "application/x-ndjson" && strings.Contains(w.Body.String(), "<"):
 		return fmt.Errorf("markup is not escaped")
 	case kind != "application/x-ndjson" && strings.Contains(w.Body.String(), "<script>alert"):
-		return fmt.Errorf("a script was let in")
+		return fmt.Errorf("the page contains an injected script")
 	case w.Header().Get("Set-Cookie") != "" && strings.Contains(w.Header().Get("Set-Cookie"), "a=b"):
-		return fmt.Errorf("a header was smuggled in")
+		return fmt.Errorf("the response contains an injected header")
 	}
 	return nil
 }
@@ -289,7 +289,7 @@ func TestRandomRequestsNeverCauseAServerError(t *testing.T) {
 	t.Logf("statuses: %v", statuses)
 	for _, status := range []int{200, 202, 400, 403, 404, 405, 415, 422} {
 		if statuses[status] < 10 {
-			t.Errorf("status %d was answered %d times: the dice are loaded", status, statuses[status])
+			t.Errorf("status %d was returned only %d times: the random requests are one-sided", status, statuses[status])
 		}
 	}
 }

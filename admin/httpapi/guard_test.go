@@ -69,7 +69,7 @@ func asked(t testing.TB, method, target, body string) *http.Request {
 	return r
 }
 
-// answer returns the reply of a handler.
+// answer returns the response of a handler.
 func answer(h http.Handler, r *http.Request) *httptest.ResponseRecorder {
 	w := httptest.NewRecorder()
 	h.ServeHTTP(w, r)
@@ -93,7 +93,7 @@ func problem(t testing.TB, w *httptest.ResponseRecorder) (p struct {
 	return p
 }
 
-func TestGuardRefusesEachWrongRequestWithItsStatus(t *testing.T) {
+func TestGuardRejectsEachWrongRequestWithItsStatus(t *testing.T) {
 	t.Parallel()
 	_, client := redistest.Mini(t)
 	named := func(r *http.Request) (httpapi.Identity, error) {
@@ -114,34 +114,34 @@ func TestGuardRefusesEachWrongRequestWithItsStatus(t *testing.T) {
 		change         func(*http.Request)
 		want           int
 	}{
-		"somebody":                    {want: 200},
-		"a probe":                     {target: "/readyz", want: 200},
-		"an open probe":               {cfg: httpapi.Config{Authorize: named}, target: "/livez", change: func(r *http.Request) { r.RemoteAddr = "192.0.2.1:1" }, want: 200},
-		"nothing there":               {target: "/api/none", want: 404},
-		"outside":                     {target: "/api/../livez", want: 404},
-		"two slashes":                 {target: "/api//stats", want: 404},
-		"an escaped path":             {target: "/api%2Fstats", want: 200},
-		"an id of two parts":          {target: "/api/operations/a%2Fb", want: 404},
-		"nothing there for strangers": {cfg: httpapi.Config{Authorize: named}, target: "/api/none", want: 401},
-		"a wrong method":              {method: http.MethodPut, want: 405},
-		"a wrong method of strangers": {cfg: httpapi.Config{Authorize: named}, method: http.MethodPut, want: 401},
-		"a change by GET":             {target: "/api/parked/rearm", want: 405},
-		"HEAD":                        {method: http.MethodHead, want: 200},
-		"OPTIONS":                     {method: http.MethodOptions, want: 405},
-		"nobody known":                {cfg: httpapi.Config{Authorize: named}, want: 401},
-		"somebody refused":            {cfg: httpapi.Config{Authorize: named}, change: func(r *http.Request) { r.Header.Set("Who", "mallory") }, want: 403},
-		"somebody without a name":     {cfg: httpapi.Config{Authorize: named}, change: func(r *http.Request) { r.Header.Set("Who", "nobody") }, want: 403},
-		"somebody from elsewhere":     {cfg: httpapi.Config{Authorize: named}, change: func(r *http.Request) { r.Header.Set("Who", "bob"); r.RemoteAddr = "192.0.2.1:1" }, want: 200},
-		"more than one may":           {cfg: httpapi.Config{Authorize: named}, method: http.MethodPost, target: "/api/parked/rearm", change: func(r *http.Request) { r.Header.Set("Who", "bob") }, want: 403},
-		"read only":                   {cfg: httpapi.Config{ReadOnly: true}, method: http.MethodPost, target: "/api/parked/rearm", want: 403},
-		"a form":                      {method: http.MethodPost, target: "/api/parked/rearm", change: func(r *http.Request) { r.Header.Set("Content-Type", "application/x-www-form-urlencoded") }, want: 415},
-		"the same origin":             {method: http.MethodPost, target: "/api/parked/rearm", change: func(r *http.Request) { r.Header.Set("Sec-Fetch-Site", "same-origin") }, want: 422},
-		"a long query":                {target: "/api/parked?text=" + strings.Repeat("x", 16<<10-len("text=")+1), want: 414},
-		"the longest query":           {target: "/api/parked?text=" + strings.Repeat("x", 16<<10-len("text=")), want: 200},
-		"a long name":                 {cfg: httpapi.Config{Authorize: nameOf(257)}, want: 403},
-		"the longest name":            {cfg: httpapi.Config{Authorize: nameOf(256)}, want: 200},
-		"a query that is none":        {target: "/api/parked?%zz", want: 400},
-		"a query not known":           {target: "/api/parked?classs=x", want: 400},
+		"a sender with rights":                   {want: 200},
+		"a probe":                                {target: "/readyz", want: 200},
+		"a probe from an unknown sender":         {cfg: httpapi.Config{Authorize: named}, target: "/livez", change: func(r *http.Request) { r.RemoteAddr = "192.0.2.1:1" }, want: 200},
+		"an unknown path":                        {target: "/api/none", want: 404},
+		"a path outside the API":                 {target: "/api/../livez", want: 404},
+		"two slashes":                            {target: "/api//stats", want: 404},
+		"an escaped path":                        {target: "/api%2Fstats", want: 200},
+		"an id with an escaped slash":            {target: "/api/operations/a%2Fb", want: 404},
+		"an unknown path from an unknown sender": {cfg: httpapi.Config{Authorize: named}, target: "/api/none", want: 401},
+		"a wrong method":                         {method: http.MethodPut, want: 405},
+		"a wrong method from an unknown sender":  {cfg: httpapi.Config{Authorize: named}, method: http.MethodPut, want: 401},
+		"a change with GET":                      {target: "/api/parked/rearm", want: 405},
+		"HEAD":                                   {method: http.MethodHead, want: 200},
+		"OPTIONS":                                {method: http.MethodOptions, want: 405},
+		"an unknown sender":                      {cfg: httpapi.Config{Authorize: named}, want: 401},
+		"a rejected sender":                      {cfg: httpapi.Config{Authorize: named}, change: func(r *http.Request) { r.Header.Set("Who", "mallory") }, want: 403},
+		"a sender without a name":                {cfg: httpapi.Config{Authorize: named}, change: func(r *http.Request) { r.Header.Set("Who", "nobody") }, want: 403},
+		"a sender from another address":          {cfg: httpapi.Config{Authorize: named}, change: func(r *http.Request) { r.Header.Set("Who", "bob"); r.RemoteAddr = "192.0.2.1:1" }, want: 200},
+		"a change by a viewer":                   {cfg: httpapi.Config{Authorize: named}, method: http.MethodPost, target: "/api/parked/rearm", change: func(r *http.Request) { r.Header.Set("Who", "bob") }, want: 403},
+		"a change to a read-only handler":        {cfg: httpapi.Config{ReadOnly: true}, method: http.MethodPost, target: "/api/parked/rearm", want: 403},
+		"a form instead of JSON":                 {method: http.MethodPost, target: "/api/parked/rearm", change: func(r *http.Request) { r.Header.Set("Content-Type", "application/x-www-form-urlencoded") }, want: 415},
+		"a page of the same origin":              {method: http.MethodPost, target: "/api/parked/rearm", change: func(r *http.Request) { r.Header.Set("Sec-Fetch-Site", "same-origin") }, want: 422},
+		"a query above the limit":                {target: "/api/parked?text=" + strings.Repeat("x", 16<<10-len("text=")+1), want: 414},
+		"a query at the limit":                   {target: "/api/parked?text=" + strings.Repeat("x", 16<<10-len("text=")), want: 200},
+		"a name above the limit":                 {cfg: httpapi.Config{Authorize: nameOf(257)}, want: 403},
+		"a name at the limit":                    {cfg: httpapi.Config{Authorize: nameOf(256)}, want: 200},
+		"a malformed query":                      {target: "/api/parked?%zz", want: 400},
+		"an unknown parameter":                   {target: "/api/parked?classs=x", want: 400},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -179,8 +179,8 @@ func TestGuardRefusesEachWrongRequestWithItsStatus(t *testing.T) {
 	}
 }
 
-// TestCrossSitePostsAreRefusedOnEveryRoute reads the routes from the handler, so that it covers new ones.
-func TestCrossSitePostsAreRefusedOnEveryRoute(t *testing.T) {
+// TestCrossSitePostsAreRejectedOnEveryRoute reads the routes from the handler, so that it covers new ones.
+func TestCrossSitePostsAreRejectedOnEveryRoute(t *testing.T) {
 	t.Parallel()
 	_, client := redistest.Mini(t)
 	_, h := handler(t, client, httpapi.Config{Logger: slog.New(slog.DiscardHandler)})
@@ -192,7 +192,7 @@ func TestCrossSitePostsAreRefusedOnEveryRoute(t *testing.T) {
 		r.Header.Set(header, value)
 		return answer(h, r)
 	}
-	const refusal = "a page of another origin must not do this"
+	const refusal = "the request comes from a page of another origin"
 	types := map[string]string{} // content type by route
 	for contentType, routes := range map[string]map[string]httpapi.Access{
 		"application/x-www-form-urlencoded": pagesOf(t, h), "application/json": h.Routes(),
@@ -216,11 +216,11 @@ func TestCrossSitePostsAreRefusedOnEveryRoute(t *testing.T) {
 		}
 	}
 	if n := commands.all.Load(); n != 0 {
-		t.Errorf("the refused requests sent %d commands", n)
+		t.Errorf("the rejected requests sent %d commands", n)
 	}
 	for route, contentType := range types {
 		if reply := post(route, contentType, "Sec-Fetch-Site", "same-origin"); strings.Contains(reply.Body.String(), refusal) {
-			t.Errorf("POST %s refuses a page of the handler: %s", route, reply.Body)
+			t.Errorf("POST %s rejects a page of the handler: %s", route, reply.Body)
 		}
 	}
 }
@@ -233,7 +233,7 @@ func (s slow) Read([]byte) (int, error) {
 	return 0, context.Cause(s.ctx)
 }
 
-func TestLargeAndSlowBodiesAreRefused(t *testing.T) {
+func TestLargeAndSlowBodiesAreRejected(t *testing.T) {
 	t.Parallel()
 	_, client := redistest.Mini(t)
 	_, h := handler(t, client, httpapi.Config{Timeout: 50 * time.Millisecond})
@@ -242,7 +242,7 @@ func TestLargeAndSlowBodiesAreRefused(t *testing.T) {
 	}
 	unread := httptest.NewRequest(http.MethodPost, "/api/fix?"+strings.Repeat("q", 1<<20), slow{t.Context()})
 	if w := answer(h, unread); w.Code != http.StatusRequestURITooLong || w.Header().Get("Connection") != "close" {
-		t.Errorf("a body that is not read: %d %v", w.Code, w.Header())
+		t.Errorf("unread body: %d %v", w.Code, w.Header())
 	}
 	server := httptest.NewServer(h)
 	t.Cleanup(server.Close)
@@ -308,7 +308,7 @@ func TestTokenIdentifiesItsOwnerAsBearerOrPassword(t *testing.T) {
 	t.Parallel()
 	for _, bad := range []map[string]httpapi.Identity{nil, {"0123456789abcde": {Name: "a"}}} {
 		if _, err := httpapi.Tokens(bad); err == nil {
-			t.Errorf("%v is taken", bad)
+			t.Errorf("Tokens accepts %v", bad)
 		}
 	}
 	authorize, err := httpapi.Tokens(map[string]httpapi.Identity{
@@ -328,6 +328,6 @@ func TestTokenIdentifiesItsOwnerAsBearerOrPassword(t *testing.T) {
 		}
 	}
 	if !slices.IsSorted([]httpapi.Access{httpapi.MayNothing, httpapi.MayView, httpapi.MayRetry, httpapi.MayPurge}) {
-		t.Error("who may more may less")
+		t.Error("a higher right does not include a lower one")
 	}
 }

@@ -27,10 +27,10 @@ func (h *Handler) history(c *guard.Call) error {
 	}
 	r.Step, err = time.ParseDuration(cmp.Or(c.Query.Get("step"), "0s"))
 	if err != nil || r.Step < 0 || r.Step > admin.HistoryKept {
-		return guard.BadRequest("step %.80q: use a duration as 15m or 1h, of 30 days at most", c.Query.Get("step"))
+		return guard.BadRequest("step %.80q is not a duration of at most 30 days; use a duration such as 15m or 1h", c.Query.Get("step"))
 	}
 	if !r.Since.IsZero() && r.Since.After(now) || !r.Since.IsZero() && !r.Until.IsZero() && r.Since.After(r.Until) {
-		return guard.BadRequest("since is later than until, or than now: use an earlier time")
+		return guard.BadRequest("since is later than until or now; use an earlier time")
 	}
 	found, err := c.Op.History(c.R.Context(), r)
 	if err != nil {

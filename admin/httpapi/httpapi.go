@@ -63,13 +63,13 @@ func (c Config) withDefaults(namespace string) Config {
 
 func (c Config) validate() error {
 	if c.Authorize == nil {
-		return errors.New("httpapi: Config.Authorize is nil: use Tokens, or a function that identifies the sender of a request")
+		return errors.New("httpapi: Config.Authorize is nil; use Tokens, or a function that identifies the sender of a request")
 	}
 	for name, n := range map[string]int64{
 		"Timeout": int64(c.Timeout), "MaxOperations": int64(c.MaxOperations), "MaxScans": int64(c.MaxScans),
 	} {
 		if n < 0 {
-			return fmt.Errorf("httpapi: Config.%s is negative: use 0 for the default, or more", name)
+			return fmt.Errorf("httpapi: Config.%s is negative; use 0 for the default, or more", name)
 		}
 	}
 	return nil
@@ -94,7 +94,7 @@ type Handler struct {
 // only to their own destinations. It returns an error if op is nil or cfg is invalid.
 func New(op *admin.Operator, cfg Config) (*Handler, error) {
 	if op == nil {
-		return nil, errors.New("httpapi: New needs an Operator")
+		return nil, errors.New("httpapi: the Operator is nil; use the result of admin.NewOperator")
 	}
 	cfg = cfg.withDefaults(parts.Of(op).Transactor.Config().Namespace)
 	if err := cfg.validate(); err != nil {

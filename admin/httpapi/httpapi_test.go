@@ -111,7 +111,7 @@ func TestPayloadsAreHiddenUntilAskedForThenRedactedAndNotExported(t *testing.T) 
 			delete(p.Attributes, "subject")
 			p.Data = []byte(strings.ReplaceAll(string(p.Data), "4111", "****"))
 			if e.Message.Subject() != admintest.Hostile || !strings.Contains(string(e.Body), "4111") {
-				t.Error("what is redacted is no copy")
+				t.Error("Redact gets the original instead of a copy")
 			}
 			return p
 		}})
@@ -126,11 +126,11 @@ func TestPayloadsAreHiddenUntilAskedForThenRedactedAndNotExported(t *testing.T) 
 			}
 		}
 		if reply := answer(w.handler, asked(t, http.MethodGet, "/api/parked/export", "")); reply.Code != http.StatusForbidden {
-			t.Errorf("exported: %d", reply.Code)
+			t.Errorf("export with redacted payloads: %d", reply.Code)
 		}
 		_, open := handlerOf(t, w.tr, client, httpapi.Config{})
 		if text := answer(open, asked(t, http.MethodGet, at, "")).Body.String(); !strings.Contains(text, "subject") || strings.Contains(text, "4111") {
-			t.Errorf("without a hook: %s", text)
+			t.Errorf("payload without a Redact hook: %s", text)
 		}
 		if text := answer(open, asked(t, http.MethodGet, "/api/parked/export", "")).Body.String(); strings.Count(text, "\n") != 7 || !strings.Contains(text, "4111") {
 			t.Errorf("exported %s", text)
@@ -194,7 +194,7 @@ func TestActsByNameAndFilterAreDoneAndRecordedForTheirSender(t *testing.T) {
 		}
 		slices.Sort(acts)
 		if want := []string{"discard", "erase", "pause", "rearm", "rearm", "resume"}; !slices.Equal(acts, want) {
-			t.Errorf("the audit tells of %q: %+v", acts, records)
+			t.Errorf("the audit has the acts %q: %+v", acts, records)
 		}
 	})
 }
@@ -261,7 +261,7 @@ func TestCanaryGoesFirstAndOthersFollow(t *testing.T) {
 		admintest.Relay(t, tr, func(e *message.RawMessage) error { return l.Take(e, false) })
 		o := replied[operationTold](t, h, http.MethodPost, "/api/parked/rearm", `{"all":true,"canary":10}`, 202)
 		if o = ended(t, h, o.ID); o.Done != 60 || o.Rearm.Canary.Sent != 10 || o.Rearm.Stopped != "" {
-			t.Errorf("%+v", o)
+			t.Errorf("operation = %+v", o)
 		}
 		redistest.Eventually(t, "all to be published", func() bool { return len(l.List()) == 60 })
 	})
@@ -335,12 +335,12 @@ func TestServerThatDoesNotAnswerMakesRequestsUnavailable(t *testing.T) {
 	replied[any](t, h, http.MethodGet, "/api/stats", "", 200)
 }
 
-func TestHandlerConfig(t *testing.T) {
+func TestNewRejectsInvalidConfigAndNoRepairDisablesRepairs(t *testing.T) {
 	t.Parallel()
 	_, client := redistest.Mini(t)
 	_, op := admintest.Service(t, client, 1)
 	if _, err := httpapi.New(nil, httpapi.Config{}); err == nil {
-		t.Error("no operator is needed")
+		t.Error("New accepts a nil operator")
 	}
 	for want, cfg := range map[string]httpapi.Config{
 		"Timeout": {Timeout: -1}, "MaxOperations": {MaxOperations: -1}, "MaxScans": {MaxScans: -1},

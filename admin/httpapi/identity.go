@@ -11,7 +11,7 @@ import (
 	"github.com/luatx/luatx/admin/internal/guard"
 )
 
-// Access is what an Identity may do. Each right includes the lesser ones; the zero value is no right at all.
+// Access is a right of an Identity. Each right includes the lesser ones; the zero value grants nothing.
 type Access = guard.Access
 
 const (
@@ -45,12 +45,12 @@ func Tokens(owners map[string]Identity) (func(*http.Request) (Identity, error), 
 		who Identity
 	}
 	if len(owners) == 0 {
-		return nil, errors.New("httpapi: Tokens needs one token at least")
+		return nil, errors.New("httpapi: Tokens: no token is given; use at least one")
 	}
 	var all []known
 	for secret, who := range owners {
 		if len(secret) < 16 {
-			return nil, fmt.Errorf("httpapi: the token of %q has %d bytes: use 16 or more, at random", who.Name, len(secret))
+			return nil, fmt.Errorf("httpapi: the token of %q has %d bytes; use at least 16 random bytes", who.Name, len(secret))
 		}
 		all = append(all, known{sha256.Sum256([]byte(secret)), who})
 	}

@@ -58,7 +58,7 @@ func (h *Handler) forget(c *guard.Call, ask forgetRequest) error {
 // required, but may be empty.
 func (h *Handler) messageID(scope, handler string, source *string, id string) (luatx.MessageID, error) {
 	if id == "" || source == nil || (scope == "") == (handler == "") {
-		return luatx.MessageID{}, guard.BadRequest("say id, source, and handler or scope: all are part of the identity of the message")
+		return luatx.MessageID{}, guard.BadRequest("the message is not identified; set id, source, and handler or scope")
 	}
 	return luatx.MessageID{Scope: cmp.Or(scope, parts.Of(h.desk.Op).Transactor.Config().Namespace+"/"+handler), Source: *source, ID: id}, nil
 }

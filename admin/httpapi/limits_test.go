@@ -78,14 +78,14 @@ func TestScansAreBoundedForEachIdentityAndOverall(t *testing.T) {
 			t.Fatalf("a scan by %s ended with %d", who, status)
 		}
 	}
-	refused := func(who string, paths ...string) {
+	rejected := func(who string, paths ...string) {
 		t.Helper()
 		for _, path := range paths {
 			ended := make(chan *httptest.ResponseRecorder, 1)
 			go func() { ended <- ask(who, path) }()
 			select {
 			case <-gate.waiting:
-				t.Fatalf("%s by %s asks the server", path, who)
+				t.Fatalf("%s by %s sends commands to the server", path, who)
 			case reply := <-ended:
 				if reply.Code != http.StatusTooManyRequests || reply.Header().Get("Retry-After") != "1" {
 					t.Errorf("%s by %s: %d, Retry-After %q", path, who, reply.Code, reply.Header().Get("Retry-After"))
@@ -95,24 +95,24 @@ func TestScansAreBoundedForEachIdentityAndOverall(t *testing.T) {
 	}
 	scan("alice")
 	scan("alice")
-	refused("alice", "/api/parked", "/api/parked/export", "/api/find?id=1", "/api/audit", "/api/check", "/api/doctor", "/api/drain", "/api/streams?key=x",
+	rejected("alice", "/api/parked", "/api/parked/export", "/api/find?id=1", "/api/audit", "/api/check", "/api/doctor", "/api/drain", "/api/streams?key=x",
 		"/parked", "/audit", "/event?id=1", "/preview-rearm")
 	for _, who := range []string{"bob", "carol", "dave"} {
 		scan(who)
 		scan(who)
 	}
-	refused("erin", "/api/parked", "/parked")
+	rejected("erin", "/api/parked", "/parked")
 	if reply := ask("alice", "/livez"); reply.Code != http.StatusOK {
 		t.Errorf("livez: %d", reply.Code)
 	}
 	open()
 	for range 8 {
 		if status := <-done; status != http.StatusOK {
-			t.Errorf("a scan that was let in: %d", status)
+			t.Errorf("an accepted scan ended with %d", status)
 		}
 	}
 	if reply := ask("alice", "/api/parked"); reply.Code != http.StatusOK {
-		t.Errorf("after the others: %d", reply.Code)
+		t.Errorf("a scan after the others ended with %d", reply.Code)
 	}
 }
 
@@ -168,7 +168,7 @@ func TestFailedLoginsAreThrottled(t *testing.T) {
 			}
 		}
 		if refused < 50 || refused > 60 { // a few addresses may share a cell
-			t.Errorf("%d of 150 logins of as many addresses were refused", refused)
+			t.Errorf("%d of 150 logins from different addresses were rejected", refused)
 		}
 		want(http.StatusTooManyRequests, "203.0.113.1:1", basic(secret))
 		want(http.StatusOK, "203.0.113.1:1", "Bearer "+secret)
@@ -187,7 +187,7 @@ func raw(t testing.TB, address, text string) (net.Conn, *bufio.Reader) {
 	return conn, bufio.NewReader(conn)
 }
 
-func TestRefusalsDoNotWaitForTheBody(t *testing.T) {
+func TestRejectionsDoNotWaitForTheBody(t *testing.T) {
 	t.Parallel()
 	_, client := redistest.Mini(t)
 	_, h := handler(t, client, httpapi.Config{Logger: slog.New(slog.DiscardHandler), Authorize: func(r *http.Request) (httpapi.Identity, error) {
@@ -249,7 +249,7 @@ func TestSlowReaderOfExportIsCutOff(t *testing.T) {
 	select {
 	case <-ended: // although the client does not read
 	case <-time.After(20 * time.Second):
-		t.Error("the export goes on")
+		t.Error("the export continues")
 		redistest.Must(t, conn.Close())
 		<-ended
 	}

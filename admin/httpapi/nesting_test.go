@@ -29,12 +29,12 @@ func TestNestedBodiesCostNoMoreThanTheirSize(t *testing.T) {
 		return []byte(`{"specversion":"1.0","type":"sold","source":"/shop","datacontenttype":"application/json","id":"x","data":` + data + `}`)
 	}
 	for name, body := range map[string][]byte{
-		"an event with 24 KB of nesting":  event(strings.Repeat("[", 9_000) + strings.Repeat("]", 9_000)),
-		"24 KB of nesting":                []byte(strings.Repeat("[", 24<<10)),
-		"240 KB of nesting":               []byte(strings.Repeat("[", 240<<10)),
-		"240 KB of objects":               []byte(strings.Repeat(`{"a":`, 48<<10)),
-		"1 MB of nesting":                 event(strings.Repeat("[", 1<<19) + strings.Repeat("]", 1<<19)),
-		"1 MB of nesting that is no JSON": []byte(strings.Repeat("[", 1<<20)),
+		"an event with 24 KB of nesting": event(strings.Repeat("[", 9_000) + strings.Repeat("]", 9_000)),
+		"24 KB of nesting":               []byte(strings.Repeat("[", 24<<10)),
+		"240 KB of nesting":              []byte(strings.Repeat("[", 240<<10)),
+		"240 KB of objects":              []byte(strings.Repeat(`{"a":`, 48<<10)),
+		"1 MB of nesting":                event(strings.Repeat("[", 1<<19) + strings.Repeat("]", 1<<19)),
+		"1 MB of unclosed nesting":       []byte(strings.Repeat("[", 1<<20)),
 	} {
 		t.Run(name, func(t *testing.T) {
 			slot := strconv.Itoa(admintest.ParkEvent(t, tr, "a", luatx.Event{ID: name, Body: body}, "malformed", "nested"))

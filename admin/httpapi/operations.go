@@ -25,7 +25,7 @@ func (h *Handler) operations(c *guard.Call) error {
 func (h *Handler) operation(c *guard.Call) error {
 	o, ok := h.desk.Operations.Get(c.R.PathValue("id"))
 	if !ok {
-		return &guard.Problem{Status: http.StatusNotFound, Detail: "no such operation: the last " + strconv.Itoa(desk.KeptOperations) + " are remembered, by the process that ran them"}
+		return &guard.Problem{Status: http.StatusNotFound, Detail: "no such operation; a process remembers only its own last " + strconv.Itoa(desk.KeptOperations) + " operations"}
 	}
 	return c.Answer(http.StatusOK, newOperation(o))
 }

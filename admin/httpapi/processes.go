@@ -13,7 +13,7 @@ import (
 func (h *Handler) processes(c *guard.Call) error {
 	for _, kind := range c.Query["kind"] {
 		if !slices.Contains(admin.ProcessKinds(), kind) {
-			return guard.BadRequest("kind %.80q: use one of %v", kind, admin.ProcessKinds())
+			return guard.BadRequest("kind %.80q does not exist; use one of %v", kind, admin.ProcessKinds())
 		}
 	}
 	all := []admin.Process{}

@@ -31,7 +31,7 @@ func TestEventNamesTheRelayThatHoldsItsLease(t *testing.T) {
 		redistest.Must(t, err)
 		page := "/api/event?id=1&slot=" + strconv.Itoa(slot)
 		if reply := answer(h, asked(t, http.MethodGet, page, "")); reply.Code != http.StatusOK || strings.Contains(reply.Body.String(), "holder") {
-			t.Errorf("of a lease that no relay has reported: %d %s", reply.Code, reply.Body)
+			t.Errorf("lease without a reported holder: %d %s", reply.Code, reply.Body)
 		}
 		id := admintest.Register(t, tr, process.Relay, process.Report{Leases: []process.Lease{{Slot: slot, Lease: leased.Lease, Events: 1}}})
 		if reply := answer(h, asked(t, http.MethodGet, page, "")); !strings.Contains(reply.Body.String(), `"holder":"`+id+`"`) {

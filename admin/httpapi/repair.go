@@ -47,7 +47,7 @@ func (h *Handler) fix(c *guard.Call, ask fixRequest) error {
 // repairs returns a problem if check and fix are disabled.
 func (h *Handler) repairs(slots ...int) error {
 	if h.desk.NoRepair {
-		return &guard.Problem{Status: http.StatusForbidden, Detail: "check and fix are not offered here: use luatx repair with the service's retention"}
+		return &guard.Problem{Status: http.StatusForbidden, Detail: "check and fix are disabled here; use luatx repair with the retention of the service"}
 	}
 	return h.desk.Ours(slots...)
 }

@@ -20,7 +20,7 @@ import (
 	"github.com/luatx/luatx/outbox"
 )
 
-// identified is a handler of a ward whose requests come from who, as that is at the time.
+// identified returns a handler of a ward. Its requests come from the current value of who.
 func identified(t testing.TB, client redis.UniversalClient, who *httpapi.Identity) ward {
 	t.Helper()
 	return newWard(t, client, httpapi.Config{Authorize: func(*http.Request) (httpapi.Identity, error) { return *who, nil }})
@@ -138,7 +138,7 @@ func TestRequestsOfProxiesAreNotLocal(t *testing.T) {
 	}
 }
 
-func TestCorruptTimesAreLeftOut(t *testing.T) {
+func TestResponsesOmitCorruptTimes(t *testing.T) {
 	t.Parallel()
 	redistest.Need(t)
 	client := redistest.Shared(t).Client(t) // miniredis writes such scores otherwise
@@ -157,17 +157,17 @@ func TestCorruptTimesAreLeftOut(t *testing.T) {
 	}
 }
 
-func TestDestinationsPassTheHook(t *testing.T) {
+func TestRearmChecksDestinationsWithTheHook(t *testing.T) {
 	t.Parallel()
 	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
-		w := newWard(t, client, httpapi.Config{}) // its operator refuses the destination forbidden
+		w := newWard(t, client, httpapi.Config{}) // its operator rejects the destination forbidden
 		const all = `{"filter":{"class":"none"},"destination":%q,"dry_run":%v}`
 		for _, dry := range []bool{true, false} {
 			replied[any](t, w.handler, http.MethodPost, "/api/parked/rearm", fmt.Sprintf(all, "forbidden", dry), http.StatusForbidden)
 		}
 		replied[any](t, w.handler, http.MethodPost, "/api/parked/rearm", fmt.Sprintf(all, "elsewhere", true), http.StatusOK)
 		if reply := answer(w.handler, asked(t, http.MethodGet, "/preview-rearm?class=http_422&to=forbidden", "")); reply.Code != http.StatusForbidden {
-			t.Errorf("the console previews it: %d", reply.Code)
+			t.Errorf("the console previews a forbidden destination: %d", reply.Code)
 		}
 		op, open := handlerOf(t, w.tr, client, httpapi.Config{}) // without a hook
 		replied[any](t, open, http.MethodPost, "/api/parked/rearm", fmt.Sprintf(all, "elsewhere", true), http.StatusForbidden)
@@ -179,7 +179,7 @@ func TestDestinationsPassTheHook(t *testing.T) {
 		checked := admintest.Operator(t, client, w.tr)
 		_, err = checked.Outbox().RearmAll(redistest.Soon(t), outbox.Filter{Class: "none"}, outbox.RearmOptions{Destination: "forbidden"})
 		if !errors.Is(err, outbox.ErrDestination) {
-			t.Errorf("in Go: %v", err)
+			t.Errorf("RearmAll to a forbidden destination: %v", err)
 		}
 	})
 }

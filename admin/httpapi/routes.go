@@ -55,7 +55,7 @@ func (h *Handler) routes() []guard.Route {
 	}...)
 }
 
-// reads is a route whose query may hold some names and no others.
+// reads returns a route that accepts only the named query parameters.
 func reads(do func(*guard.Call) error, names ...string) func(*guard.Call) error {
 	return func(c *guard.Call) error {
 		if err := c.Only(names...); err != nil {
@@ -65,7 +65,7 @@ func reads(do func(*guard.Call) error, names ...string) func(*guard.Call) error 
 	}
 }
 
-// does is a route whose body is a request of one type.
+// does returns a route that decodes its body into a request of one type.
 func does[T any](do func(*guard.Call, T) error) func(*guard.Call) error {
 	return func(c *guard.Call) error {
 		var ask T
@@ -78,19 +78,19 @@ func does[T any](do func(*guard.Call, T) error) func(*guard.Call) error {
 
 func describe(c *guard.Call) error {
 	c.W.Header().Set("Content-Type", "application/json")
-	_, _ = c.W.Write(openAPI) // a reader that has gone needs no answer
+	_, _ = c.W.Write(openAPI) // a client that has disconnected needs no response
 	return nil
 }
 
-// live says that the process answers.
+// live reports that the process is alive.
 func (h *Handler) live(c *guard.Call) error {
 	return c.Answer(http.StatusOK, map[string]string{"status": "live"})
 }
 
-// ready says that the servers answer.
+// ready reports that the servers reply.
 func (h *Handler) ready(c *guard.Call) error {
 	if _, err := h.desk.Time(c.R.Context()); err != nil {
-		return &guard.Problem{Status: http.StatusServiceUnavailable, Detail: "Redis does not answer"}
+		return &guard.Problem{Status: http.StatusServiceUnavailable, Detail: "Redis does not reply"}
 	}
 	return c.Answer(http.StatusOK, map[string]string{"status": "ready"})
 }

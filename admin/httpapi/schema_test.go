@@ -64,7 +64,7 @@ func described(t testing.TB) document {
 	decoder := json.NewDecoder(strings.NewReader(string(httpapi.OpenAPI())))
 	redistest.Must(t, decoder.Decode(&doc))
 	if doc.OpenAPI != "3.1.0" || len(doc.Paths) == 0 {
-		t.Fatalf("it is of version %q and has %d paths", doc.OpenAPI, len(doc.Paths))
+		t.Fatalf("the OpenAPI version is %q, with %d paths", doc.OpenAPI, len(doc.Paths))
 	}
 	return doc
 }
@@ -95,7 +95,7 @@ func (d document) unfit(s schema, at string, value any) error {
 			}
 		}
 		if fits != 1 {
-			return fmt.Errorf("%s fits %d of what it may be: %v", at, fits, value)
+			return fmt.Errorf("%s matches %d alternatives of the schema, want 1: %v", at, fits, value)
 		}
 		return nil
 	}
@@ -142,7 +142,7 @@ func (d document) unfit(s schema, at string, value any) error {
 func (d document) unfitObject(s schema, at string, value any) error {
 	object, ok := value.(map[string]any)
 	if !ok {
-		return fmt.Errorf("%s is no object: %v", at, value)
+		return fmt.Errorf("%s is not an object: %v", at, value)
 	}
 	for _, name := range s.Required {
 		if _, ok := object[name]; !ok {
@@ -155,7 +155,7 @@ func (d document) unfitObject(s schema, at string, value any) error {
 			switch more := s.Additional.(type) {
 			case bool:
 				if !more {
-					return fmt.Errorf("%s has %q, of which the schema says nothing", at, name)
+					return fmt.Errorf("%s has %q, which the schema does not describe", at, name)
 				}
 			case map[string]any:
 				text, _ := json.Marshal(more) // decoded JSON can be encoded
@@ -171,7 +171,7 @@ func (d document) unfitObject(s schema, at string, value any) error {
 	return nil
 }
 
-func TestValidatorFindsWhatDoesNotFitTheSchema(t *testing.T) {
+func TestValidatorReportsValuesThatViolateTheSchema(t *testing.T) {
 	t.Parallel()
 	d := document{}
 	d.Components.Schemas = map[string]schema{"Reason": {
@@ -192,6 +192,6 @@ func TestValidatorFindsWhatDoesNotFitTheSchema(t *testing.T) {
 	}
 	numbers := schema{Type: "object", Additional: map[string]any{"type": "integer"}}
 	if d.unfit(numbers, "counts", map[string]any{"a": 1.0}) != nil || d.unfit(numbers, "counts", map[string]any{"a": "1"}) == nil {
-		t.Error("additional properties are not looked at")
+		t.Error("the validator ignores additional properties")
 	}
 }

@@ -37,7 +37,7 @@ func (h *Handler) keys(c *guard.Call) ([]string, error) {
 		keys = h.desk.Streams
 	}
 	if len(keys) > maxStreams {
-		return nil, guard.BadRequest("%d keys: use at most %d", len(keys), maxStreams)
+		return nil, guard.BadRequest("the query names %d keys; use at most %d", len(keys), maxStreams)
 	}
 	return keys, nil
 }

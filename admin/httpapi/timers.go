@@ -24,7 +24,7 @@ func (h *Handler) timers(c *guard.Call) error {
 	for _, text := range c.Query["slot"] {
 		n, err := strconv.Atoi(text)
 		if err != nil {
-			return guard.BadRequest("slot %.80q: use a number", text)
+			return guard.BadRequest("slot %.80q is not a number", text)
 		}
 		f.Slots = append(f.Slots, n)
 	}
@@ -55,11 +55,11 @@ func (h *Handler) timers(c *guard.Call) error {
 func (h *Handler) timer(c *guard.Call) error {
 	subject := c.Query.Get("subject")
 	if subject == "" {
-		return guard.BadRequest("say the subject of the timer")
+		return guard.BadRequest("the subject of the timer is missing")
 	}
 	found, err := c.Op.Timer(c.R.Context(), subject)
 	if errors.Is(err, admin.ErrTimerNotFound) {
-		return &guard.Problem{Status: http.StatusNotFound, Detail: "no shard has an open or revoked timer of the subject; it may have fired: list decided timers"}
+		return &guard.Problem{Status: http.StatusNotFound, Detail: "no shard has an open or revoked timer of the subject; list the decided timers to see whether it fired"}
 	}
 	if err != nil {
 		return err

@@ -122,10 +122,10 @@ func TestUserOfTheDocumentedACLSeesWhatItMayRead(t *testing.T) {
 		s = s.at("--redis", "redis://"+user+":secret@"+first)
 		s.has(s.run(0, "", "stats", "--over", "0"), "PENDING")
 		s.has(s.at("--keyspace", "own").run(1, "", "stats"), "found --namespace "+s.namespace+" --keyspace partitions=4")
-		s.has(s.at("--namespace", empty).run(1, "", "stats"), "no shard has --namespace "+empty, "the search is incomplete: the user may not look for other namespaces by SCAN")
+		s.has(s.at("--namespace", empty).run(1, "", "stats"), "no shard has --namespace "+empty, "the search is incomplete: the user may not run SCAN")
 		s.has(s.at("--namespace", "other").run(1, "", "stats"), "the user may not read the keys of the namespace", "NOPERM")
 		s.has(s.at("--namespace", "other").run(1, "", "doctor"), "error: address", "may not read the keys")
-		s.has(s.at("--namespace", empty).run(1, "", "doctor"), "warning: address", "by SCAN")
+		s.has(s.at("--namespace", empty).run(1, "", "doctor"), "warning: address", "run SCAN")
 
 		everyNode(t, client, "ACL", "SETUSER", user, "+scan")
 		s.has(s.at("--namespace", empty).run(1, "", "stats"), "--namespace "+s.namespace)

@@ -26,7 +26,7 @@ func TestProcessesAndTriggersListWhatHasRegisteredItself(t *testing.T) {
 		)
 		s.has(s.run(0, "", "processes"), "consumer alive", "orders billing 3 2 partitions", "trigger alive", "mail·")
 		s.has(s.run(0, "", "processes", "trigger", "--json"), `"kind":"trigger"`, `"lag":7`)
-		s.has(s.run(1, "", "processes", "relays"), "no kind is called", "use relay, consumer")
+		s.has(s.run(1, "", "processes", "relays"), "does not exist", "use relay, consumer")
 		s.has(s.run(0, "", "triggers"), "mail· Receiving true")
 		redistest.Must(t, list.Beat(ctx, "trigger-b", process.Trigger, process.Report{Trigger: &process.TriggerReport{Function: "sms", State: "Backoff", Stalled: true, LastError: "no\nroute"}}))
 		s.has(s.run(1, "", "triggers"), "sms Backoff, stalled false", "no·route")
@@ -71,7 +71,7 @@ func TestTimersCommandsCountListAndShow(t *testing.T) {
 		if next := s.run(0, "", "timers", "list", "--limit", "1", "--after", cursor); !strings.Contains(next, "soon open") || strings.Contains(next, "late") {
 			t.Errorf("the next timers:\n%s", next)
 		}
-		s.has(s.run(1, "", "timers", "list", "--after", "!"), "is no cursor")
+		s.has(s.run(1, "", "timers", "list", "--after", "!"), "is not a cursor")
 		s.has(s.run(0, "", "timers", "list", "--json"), `"cursor":"`+cursor+`"`)
 		s.has(s.run(0, "", "timers", "list", "--decided"), "gone revoked - 2")
 		s.has(s.run(0, "", "timers", "show", "late", "gone"), "late open", "gone revoked")

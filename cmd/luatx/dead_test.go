@@ -94,7 +94,7 @@ func TestExportedDeadLettersAreImportedOnce(t *testing.T) {
 		s.has(s.acts(2, "", "dead", "import", key, name), "--reason")
 		s.has(s.acts(2, "", "dead", "import", key, "--reason", "r"), "name one file")
 		s.has(s.acts(2, "", "dead", "import", key, name, "--reason", "again"), "READ MISSING SKIPPED 3 3 -", "it would import 3 dead letters")
-		s.has(s.acts(1, `{"stream":"other","fields":["a","b"]}`, "dead", "import", key, "-", "--reason", "again"), "line 1: its stream")
+		s.has(s.acts(1, `{"stream":"other","fields":["a","b"]}`, "dead", "import", key, "-", "--reason", "again"), "line 1: the stream")
 		s.has(s.acts(0, "", "dead", "import", key, name, "--reason", "again", "--yes"), "3 3 -")
 		s.has(s.acts(0, string(text), "dead", "import", key, "-", "--reason", "again", "--yes"), "3 0 known=3")
 		s.has(s.acts(0, string(text), "dead", "import", key, "-", "--reason", "again"), "3 0 known=3")

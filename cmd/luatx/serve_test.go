@@ -121,7 +121,7 @@ func TestServeServesTheConsoleAndTheAPI(t *testing.T) {
 			break // it serves until it is stopped
 		}
 	}
-	for text, want := range map[string]string{"": "one token at least", "alice purge short\n": "16 or more", "alice all " + alice: "line 1", "\nalice purge": "line 2"} {
+	for text, want := range map[string]string{"": "no token is given", "alice purge short\n": "at least 16 random bytes", "alice all " + alice: "line 1", "\nalice purge": "line 2"} {
 		write(text)
 		s.has(s.run(2, "", "serve", "--as", "alice", "--token-file", file), want)
 	}

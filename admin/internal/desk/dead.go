@@ -16,7 +16,7 @@ import (
 	"github.com/luatx/luatx/stream"
 )
 
-// DeadNames are what an address may say of a filter of dead letters, beside the stream.
+// DeadNames are the query parameters of a filter of dead letters, besides the stream.
 var DeadNames = []string{"text", "group", "type", "since", "id"}
 
 // DeadFilterOf reads the filter of an address.
@@ -25,7 +25,7 @@ func DeadFilterOf(query url.Values) (admin.DeadLetterFilter, error) {
 	if text := query.Get("since"); text != "" {
 		since, err := time.ParseDuration(text)
 		if err != nil || since <= 0 {
-			return f, guard.BadRequest("since %.80q: use a duration as 90s or 24h", text)
+			return f, guard.BadRequest("since %.80q is not a positive duration; use a duration such as 90s or 24h", text)
 		}
 		f.Since = time.Now().Add(-since)
 	}
@@ -35,10 +35,10 @@ func DeadFilterOf(query url.Values) (admin.DeadLetterFilter, error) {
 // CheckDead returns an error for a stream and a filter that mean nothing.
 func CheckDead(name string, f admin.DeadLetterFilter) error {
 	if name == "" {
-		return guard.BadRequest("say the stream whose dead letters are meant")
+		return guard.BadRequest("the stream is missing")
 	}
 	if len(f.IDs) > MaxFilterIDs {
-		return &guard.Problem{Status: http.StatusUnprocessableEntity, Detail: fmt.Sprintf("the filter names %d ids: use at most %d", len(f.IDs), MaxFilterIDs)}
+		return &guard.Problem{Status: http.StatusUnprocessableEntity, Detail: fmt.Sprintf("the filter has %d ids; use at most %d", len(f.IDs), MaxFilterIDs)}
 	}
 	if err := f.Validate(); err != nil {
 		return &guard.Problem{Status: http.StatusUnprocessableEntity, Detail: err.Error()}
@@ -49,7 +49,7 @@ func CheckDead(name string, f admin.DeadLetterFilter) error {
 // DeadPage is a page of dead letters.
 type DeadPage struct {
 	Letters []admin.DeadLetter
-	Next    string // where the next page begins; empty: there is none
+	Next    string // where the next page begins; empty on the last page
 }
 
 // DeadLetters lists dead letters from a cursor on. A filter that names ids has one page.
@@ -96,7 +96,7 @@ func (d *Desk) DeadLetter(c *guard.Call, data bool) (admin.DeadLetter, error) {
 	return l, err
 }
 
-// DeadPayload returns what may be shown of what a dead letter carries.
+// DeadPayload returns the redacted payload of a dead letter.
 func (d *Desk) DeadPayload(l admin.DeadLetter) Payload {
 	e := outbox.Event{
 		Slot: slot.Of(l.Stream), ID: l.ID, State: outbox.Parked, At: l.At, Attempts: int(l.Deliveries), Error: l.Reason, Message: l.Message, Body: l.Data(),

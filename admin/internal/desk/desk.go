@@ -1,5 +1,5 @@
 // Package desk holds what the API and the console of one handler share: its operator, the last numbers and the history, the
-// operations that go on behind requests, and how lists of parked events are filtered and shown.
+// operations that outlive their requests, and the filters and pages of lists of parked events.
 package desk
 
 import (
@@ -20,11 +20,11 @@ import (
 type Config struct {
 	// Title names the environment.
 	Title string
-	// Streams are the keys of the streams that are shown unless others are asked for.
+	// Streams are the keys of the streams that are shown by default.
 	Streams []string
 	// NoRepair offers neither check nor fix.
 	NoRepair bool
-	// Redact changes copies of what an event carries before it is shown.
+	// Redact changes copies of the payload of an event before it is shown.
 	Redact func(outbox.Event, Payload) Payload
 	// Timeout bounds a request.
 	Timeout time.Duration
@@ -61,7 +61,7 @@ func New(op *admin.Operator, cfg Config) *Desk {
 	return d
 }
 
-var errNoDestinations = errors.New("set OperatorConfig.Destinations, or luatx serve --destination, to allow some")
+var errNoDestinations = errors.New("the configuration allows no destination; set OperatorConfig.Destinations or luatx serve --destination")
 
 // guarded returns an operator that accepts no other destination if the configuration of op names none.
 func guarded(op *admin.Operator) *admin.Operator {
@@ -107,7 +107,7 @@ func (d *Desk) Stop(who guard.Identity, id string) error {
 	case !ok:
 		return &guard.Problem{Status: http.StatusNotFound, Detail: "no such operation"}
 	case NeedsOf(outbox.Act(o.Kind)) > who.May:
-		return &guard.Problem{Status: http.StatusForbidden, Detail: fmt.Sprintf("%s may %s, and stopping a %s needs the right to purge", who.Name, who.May, o.Kind)}
+		return &guard.Problem{Status: http.StatusForbidden, Detail: fmt.Sprintf("stopping a %[3]s needs the right to purge, but %[1]s may only %[2]s", who.Name, who.May, o.Kind)}
 	}
 	d.Operations.stop(id)
 	return nil

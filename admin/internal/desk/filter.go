@@ -17,7 +17,7 @@ import (
 	"github.com/luatx/luatx/outbox"
 )
 
-// FilterNames are what an address may say of a filter.
+// FilterNames are the query parameters of a filter.
 var FilterNames = []string{"aggregate", "destination", "type", "key", "class", "text", "older_than", "id", "slot"}
 
 // FilterOf reads the filter of an address.
@@ -28,13 +28,13 @@ func FilterOf(query url.Values) (f outbox.Filter, err error) {
 	}
 	if text := query.Get("older_than"); text != "" {
 		if f.OlderThan, err = time.ParseDuration(text); err != nil || f.OlderThan < 0 {
-			return f, guard.BadRequest("older_than %q: use a duration as 90s or 1h30m", text)
+			return f, guard.BadRequest("older_than %.80q is not a duration; use a duration such as 90s or 1h30m", text)
 		}
 	}
 	for _, text := range query["slot"] {
 		n, err := strconv.Atoi(text)
 		if err != nil {
-			return f, guard.BadRequest("slot %q: use a number", text)
+			return f, guard.BadRequest("slot %.80q is not a number", text)
 		}
 		f.Slots = append(f.Slots, n)
 	}
@@ -54,7 +54,7 @@ func (d *Desk) EventFilter(query url.Values) (outbox.Filter, error) {
 func StateOf(text string) (outbox.State, error) {
 	state := cmp.Or(outbox.State(text), outbox.Pending)
 	if !slices.Contains(outbox.States(), state) {
-		return "", guard.BadRequest("state %.40q: use one of %v", text, outbox.States())
+		return "", guard.BadRequest("state %.40q does not exist; use one of %v", text, outbox.States())
 	}
 	return state, nil
 }
@@ -85,22 +85,22 @@ const MaxFilterIDs = 1000
 // Check returns an error for a filter that no shard can match.
 func (d *Desk) Check(f outbox.Filter) error {
 	if len(f.IDs) > MaxFilterIDs {
-		return &guard.Problem{Status: http.StatusUnprocessableEntity, Detail: fmt.Sprintf("the filter names %d ids: use at most %d", len(f.IDs), MaxFilterIDs)}
+		return &guard.Problem{Status: http.StatusUnprocessableEntity, Detail: fmt.Sprintf("the filter has %d ids; use at most %d", len(f.IDs), MaxFilterIDs)}
 	}
 	return d.Ours(f.Slots...)
 }
 
-// Ours refuses slots that hold no shard of the keyspace.
+// Ours returns a problem for slots that hold no shard of the keyspace.
 func (d *Desk) Ours(slots ...int) error {
 	for _, n := range slots {
 		if !d.slots[n] {
-			return &guard.Problem{Status: http.StatusUnprocessableEntity, Detail: fmt.Sprintf("no shard of the keyspace is in slot %d", n)}
+			return &guard.Problem{Status: http.StatusUnprocessableEntity, Detail: fmt.Sprintf("slot %d has no shard of the keyspace", n)}
 		}
 	}
 	return nil
 }
 
-// Unambiguous refuses a filter with an id that events of a state have in several slots, unless the filter names slots.
+// Unambiguous returns a problem if events of a state have an id of the filter in several slots, and the filter names no slots.
 func (d *Desk) Unambiguous(ctx context.Context, op *admin.Operator, state outbox.State, f outbox.Filter) error {
 	if len(f.IDs) == 0 || len(f.Slots) > 0 {
 		return nil

@@ -20,7 +20,7 @@ func Day() Span { return Span{24 * time.Hour, 15 * time.Minute} }
 // Month returns the span of the last 30 days.
 func Month() Span { return Span{30 * 24 * time.Hour, 2 * time.Hour} }
 
-// Histories keeps the history that was read last for each span, for all who see the same one.
+// Histories caches the last history of each span for all callers.
 type Histories struct {
 	op   *admin.Operator
 	read chan map[Span]reading // held by the caller that queries the server
@@ -31,7 +31,7 @@ type reading struct {
 	at      time.Time
 }
 
-// historyFreshness is for how long a history is shown. Relays write every 10 seconds.
+// historyFreshness is how long a history is reused. Relays write every 10 seconds.
 const historyFreshness = 10 * time.Second
 
 func newHistories(op *admin.Operator) *Histories {

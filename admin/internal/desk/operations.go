@@ -108,7 +108,7 @@ func (os *Operations) start(kind string, op *admin.Operator, why string, do func
 		return Operation{}, &guard.Problem{Status: http.StatusServiceUnavailable, Detail: "the handler is closed"}
 	}
 	if os.running == os.most {
-		return Operation{}, &guard.Problem{Status: http.StatusConflict, Detail: fmt.Sprintf("%d operations run already: wait for one, or stop it", os.most)}
+		return Operation{}, &guard.Problem{Status: http.StatusConflict, Detail: fmt.Sprintf("%d operations are running already; wait for one to end, or stop it", os.most)}
 	}
 	os.running++
 	ctx, cancel := context.WithCancel(os.ctx)

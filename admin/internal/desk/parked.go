@@ -19,15 +19,15 @@ import (
 	"github.com/luatx/luatx/outbox"
 )
 
-// Payload is what an event carries.
+// Payload is the content of an event.
 type Payload struct {
 	// Attributes are those of CloudEvents; nil where the body cannot be decoded.
 	Attributes map[string]string
-	// Data is the event's data, or its whole body where that cannot be decoded; nil where there is none.
+	// Data is the event's data, or its whole body if that cannot be decoded. It is nil if there is none.
 	Data []byte
 }
 
-// Payload returns what may be shown of what an event carries.
+// Payload returns the redacted payload of an event.
 func (d *Desk) Payload(e outbox.Event) Payload {
 	p := Payload{Data: slices.Clone(e.Body)}
 	if e.Message != nil {
@@ -48,7 +48,7 @@ func (d *Desk) Payload(e outbox.Event) Payload {
 // Page is a page of parked events.
 type Page struct {
 	Events []outbox.Event
-	// Next is where the next page begins; empty: there is none. A page with fewer events than asked for may have one.
+	// Next is where the next page begins. It is empty on the last page. A page with fewer events than requested may have one.
 	Next string
 }
 
@@ -79,7 +79,7 @@ func (d *Desk) page(f outbox.Filter, cursor string, limit int, how cursors, list
 	} else if cursor != "" {
 		plain, err := base64.RawURLEncoding.DecodeString(cursor)
 		if err != nil || !how.resume(&f, string(plain)) {
-			return page, guard.BadRequest("cursor %.80q: use next of the page before", cursor)
+			return page, guard.BadRequest("cursor %.80q is invalid; use the next of the previous page", cursor)
 		}
 	}
 	link.Bound(&f, pageBound)
@@ -100,13 +100,13 @@ func (d *Desk) page(f outbox.Filter, cursor string, limit int, how cursors, list
 	return page, nil
 }
 
-// cursors say where a list continues.
+// cursors encode the place at which a list continues.
 type cursors interface {
-	// behind names the place behind an event.
+	// behind returns the place after an event.
 	behind(e outbox.Event) string
-	// at names a place of a slot.
+	// at returns a place of a slot.
 	at(slot int, place shard.Place) string
-	// resume makes the list of a filter continue at such a place. It returns false if the text names none.
+	// resume makes the list of a filter continue at such a place. It returns false if the text is not a place.
 	resume(f *outbox.Filter, text string) bool
 }
 

@@ -9,7 +9,7 @@ import (
 // TimerPage is a page of timers.
 type TimerPage struct {
 	Timers []admin.Timer
-	Next   string // where the next page begins; empty: there is none
+	Next   string // where the next page begins; empty on the last page
 }
 
 // Timers lists at most limit timers.

@@ -2,7 +2,7 @@ package guard
 
 import "errors"
 
-// Access is a right to act on the outbox and the inbox; each right includes the lesser ones. Its zero value is none.
+// Access is a right to act on the outbox and the inbox. Each right includes the lesser ones; the zero value grants nothing.
 type Access int
 
 // The rights.
@@ -34,4 +34,4 @@ type Identity struct {
 }
 
 // ErrUnknown is the error of an authorizer that cannot identify the sender of a request.
-var ErrUnknown = errors.New("admin: who asks is not known")
+var ErrUnknown = errors.New("admin: the sender of the request is unknown")

@@ -107,11 +107,11 @@ func (c *Call) enter(route Route) error {
 		return err
 	}
 	if c.Who.May < route.Needs {
-		return &Problem{Status: http.StatusForbidden, Detail: fmt.Sprintf("%s may %s, and this needs the right to %s", c.Who.Name, c.Who.May, route.Needs)}
+		return &Problem{Status: http.StatusForbidden, Detail: fmt.Sprintf("this route needs the right to %[3]s, but %[1]s may only %[2]s", c.Who.Name, c.Who.May, route.Needs)}
 	}
 	c.page = route.Page
 	if err := c.guard.origins.Check(c.R); err != nil {
-		return &Problem{Status: http.StatusForbidden, Title: "Cross-origin request", Detail: "a page of another origin must not do this"}
+		return &Problem{Status: http.StatusForbidden, Title: "Cross-origin request", Detail: "the request comes from a page of another origin"}
 	}
 	if err := c.limit(); err != nil {
 		return err
@@ -136,7 +136,7 @@ func (c *Call) enterNowhere() error {
 	handler, _ := c.guard.mux.Handler(c.R)
 	handler.ServeHTTP(&refusal, c.R)
 	if refusal.status != http.StatusMethodNotAllowed {
-		return &Problem{Status: http.StatusNotFound, Detail: "nothing is here; api/openapi.json lists what is"}
+		return &Problem{Status: http.StatusNotFound, Detail: "nothing exists at this path; api/openapi.json lists the routes"}
 	}
 	allowed := refusal.header.Get("Allow")
 	c.W.Header().Set("Allow", allowed)

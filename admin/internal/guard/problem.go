@@ -91,11 +91,11 @@ func (c *Call) Answer(status int, value any) error {
 func (c *Call) write(status int, value any) {
 	var text bytes.Buffer
 	if err := json.NewEncoder(&text).Encode(value); err != nil { // the values are our own
-		c.guard.cfg.Logger.LogAttrs(c.R.Context(), slog.LevelError, "luatx: answer cannot be written", slog.String("path", c.R.URL.Path), slog.Any("error", err))
+		c.guard.cfg.Logger.LogAttrs(c.R.Context(), slog.LevelError, "luatx: response not encoded", slog.String("path", c.R.URL.Path), slog.Any("error", err))
 		status = http.StatusInternalServerError
 	}
 	c.W.WriteHeader(status)
-	_, _ = c.W.Write(text.Bytes()) // ignore readers that have gone
+	_, _ = c.W.Write(text.Bytes()) // ignore clients that have disconnected
 }
 
 // BadRequest returns a problem with status 400.

@@ -14,7 +14,7 @@ import (
 func (c *Call) Only(names ...string) error {
 	for name := range c.Query {
 		if !slices.Contains(names, name) {
-			return BadRequest("the query names %.80q: this route knows %q", name, names)
+			return BadRequest("the parameter %.80q is unknown; this route accepts %q", name, names)
 		}
 	}
 	return nil
@@ -28,7 +28,7 @@ func (c *Call) Number(name string, otherwise, least, most int) (int, error) {
 	}
 	n, err := strconv.Atoi(text)
 	if err != nil || n < least || n > most {
-		return 0, BadRequest("%s %.80q: use %d to %d", name, text, least, most)
+		return 0, BadRequest("%s %.80q is not a number from %d to %d", name, text, least, most)
 	}
 	return n, nil
 }
@@ -58,10 +58,10 @@ func (c *Call) Decode(into any) error {
 	decoder := json.NewDecoder(bytes.NewReader(text))
 	decoder.DisallowUnknownFields()
 	if err := decoder.Decode(into); err != nil {
-		return BadRequest("the body: %v", err)
+		return BadRequest("decode the body: %v", err)
 	}
 	if _, err := decoder.Token(); !errors.Is(err, io.EOF) {
-		return BadRequest("the body goes on behind its object")
+		return BadRequest("the body continues after its JSON object")
 	}
 	return nil
 }

@@ -14,7 +14,7 @@ import (
 // maxQuery is the longest query of an address, maxBody the longest body, in bytes.
 const maxQuery, maxBody = 16 << 10, 1 << 20
 
-// harden sets what every answer says to browsers.
+// harden sets the security headers of every response.
 func harden(header http.Header) {
 	for name, value := range map[string]string{
 		"Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; " +
@@ -30,7 +30,7 @@ func harden(header http.Header) {
 	}
 }
 
-// identify finds out who asks.
+// identify identifies the sender of the request.
 func (c *Call) identify() (err error) {
 	accepted, err := c.guard.logins.attempt(c.R)
 	if err == nil {
@@ -39,11 +39,11 @@ func (c *Call) identify() (err error) {
 		}
 	}
 	if err == nil && (c.Who.Name == "" || len(c.Who.Name) > 256) {
-		err = fmt.Errorf("Identity.Name has %d bytes: use 1 to 256", len(c.Who.Name))
+		err = fmt.Errorf("Identity.Name has %d bytes; use 1 to 256", len(c.Who.Name))
 	}
 	if err != nil {
 		c.Who = Identity{}
-		c.guard.cfg.Logger.LogAttrs(c.R.Context(), slog.LevelWarn, "luatx: request refused",
+		c.guard.cfg.Logger.LogAttrs(c.R.Context(), slog.LevelWarn, "luatx: request rejected",
 			slog.String("remote", c.R.RemoteAddr), slog.String("method", c.R.Method), slog.String("path", c.R.URL.Path), slog.Any("error", err))
 	}
 	var p *Problem
@@ -52,9 +52,9 @@ func (c *Call) identify() (err error) {
 		return p
 	case errors.Is(err, ErrUnknown):
 		c.W.Header().Set("WWW-Authenticate", c.guard.cfg.Challenge)
-		return &Problem{Status: http.StatusUnauthorized, Detail: "say who asks"}
+		return &Problem{Status: http.StatusUnauthorized, Detail: "the credentials are missing or unknown"}
 	case err != nil:
-		return &Problem{Status: http.StatusForbidden, Detail: "who asks may not do this"}
+		return &Problem{Status: http.StatusForbidden, Detail: "the sender of the request has no rights here"}
 	}
 	if c.guard.cfg.ReadOnly {
 		c.Who.May = min(c.Who.May, MayView)
@@ -62,7 +62,7 @@ func (c *Call) identify() (err error) {
 	return nil
 }
 
-// Disclose refuses payloads to identities without the right to read them, and to pages of other sites: these could make a
+// Disclose returns a problem for senders without the right to read payloads, and for pages of other sites, which could make a
 // browser load them in its user's name.
 func (c *Call) Disclose() error {
 	if !c.Who.Payloads || c.Who.May < MayView {
@@ -72,7 +72,7 @@ func (c *Call) Disclose() error {
 	case "", "none", "same-origin": // no browser, an address that its user typed, or a page of the handler
 		return nil
 	}
-	return &Problem{Status: http.StatusForbidden, Title: "Cross-site request", Detail: "a page of another site must not load payloads"}
+	return &Problem{Status: http.StatusForbidden, Title: "Cross-site request", Detail: "the request comes from a page of another site, which may not load payloads"}
 }
 
 // lingering is how long the rest of a body is read after a reply that did not wait for it. Closing the connection at once
@@ -86,10 +86,10 @@ func (c *Call) abandonBody() {
 		return
 	}
 	c.W.Header().Set("Connection", "close")
-	_ = http.NewResponseController(c.W).SetReadDeadline(time.Now().Add(lingering)) // a server without has its own limits
+	_ = http.NewResponseController(c.W).SetReadDeadline(time.Now().Add(lingering)) // a server without deadlines has its own limits
 }
 
-// limit bounds what is read of a request, and reads it as far as it is a form.
+// limit bounds the size of a request, and reads its body if it is a form.
 func (c *Call) limit() error {
 	if len(c.R.URL.RawQuery) > maxQuery {
 		return &Problem{Status: http.StatusRequestURITooLong, Detail: fmt.Sprintf("the query has more than %d bytes", maxQuery)}
@@ -128,19 +128,19 @@ func (c *Call) limit() error {
 	})
 }
 
-// reading bounds the time in which a body must have come, where the server can.
+// reading reads a body within the timeout, if the server supports deadlines.
 func (c *Call) reading(read func() error) error {
 	control := http.NewResponseController(c.W)
-	_ = control.SetReadDeadline(time.Now().Add(c.guard.cfg.Timeout)) // a server without has its own limits
+	_ = control.SetReadDeadline(time.Now().Add(c.guard.cfg.Timeout)) // a server without deadlines has its own limits
 	if err := read(); err != nil {
-		return err // abandonBody sees to the rest
+		return err // abandonBody handles the rest
 	}
 	c.bodyRead = true
 	_ = control.SetReadDeadline(time.Time{})
 	return nil
 }
 
-// unreadable is what to say of a body that could not be read.
+// unreadable returns the problem for a body that could not be read.
 func unreadable(err error) error {
 	var large *http.MaxBytesError
 	var timeout net.Error
@@ -148,7 +148,7 @@ func unreadable(err error) error {
 	case errors.As(err, &large):
 		return &Problem{Status: http.StatusRequestEntityTooLarge, Detail: fmt.Sprintf("the body has more than %d bytes", large.Limit)}
 	case errors.As(err, &timeout) && timeout.Timeout():
-		return &Problem{Status: http.StatusRequestTimeout, Detail: "the body did not come in time"}
+		return &Problem{Status: http.StatusRequestTimeout, Detail: "the body did not arrive in time"}
 	}
 	return &Problem{Status: http.StatusBadRequest, Detail: err.Error()}
 }

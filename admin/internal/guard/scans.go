@@ -27,10 +27,10 @@ func (s *scans) begin(name string) (done func(), err error) {
 	busy := &Problem{Status: http.StatusTooManyRequests, RetryAfter: time.Second}
 	switch {
 	case s.each[name] >= s.mostEach:
-		busy.Detail = fmt.Sprintf("%d requests of %s read already: wait for one", s.each[name], name)
+		busy.Detail = fmt.Sprintf("%d such requests of %s are running already; wait for one to end", s.each[name], name)
 		return nil, busy
 	case s.running >= s.most:
-		busy.Detail = fmt.Sprintf("%d requests read already: wait for one", s.running)
+		busy.Detail = fmt.Sprintf("%d such requests are running already; wait for one to end", s.running)
 		return nil, busy
 	}
 	s.running++

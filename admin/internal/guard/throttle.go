@@ -66,7 +66,7 @@ func (t *throttle) attempt(r *http.Request) (accepted func(), err error) {
 		return func() {}, nil
 	}
 	if wait := max(cell.wait(now, loginBurst, loginInterval), t.all.wait(now, allBurst, allInterval)); wait > 0 {
-		return nil, &Problem{Status: http.StatusTooManyRequests, Detail: "too many logins failed: wait", RetryAfter: wait}
+		return nil, &Problem{Status: http.StatusTooManyRequests, Detail: "too many logins failed; retry later", RetryAfter: wait}
 	}
 	cell.add(now, loginInterval)
 	t.all.add(now, allInterval)
