@@ -255,7 +255,7 @@ func TestConsoleEscapesEveryTextFromOutside(t *testing.T) {
 	stop := admintest.Relay(t, w.tr, func(*message.RawMessage) error {
 		return relay.Classify(hostileText("relay-class"), message.Permanent(errors.New(hostileText("relay error"))))
 	})
-	shown(w.work(t, "rearm", "class=~retried~", url.Values{"canary": {"1"}, "canary_wait": {"20s"}}), "retried", "relay-class")
+	shown(w.work(t, "rearm", "class=~retried~", url.Values{"canary": {"1"}, "canary_wait": {"5m"}}), "retried", "relay-class")
 	stop()
 	_, _, fix := w.site.post(t, "fix", nil)
 	redistest.Eventually(t, "the fix to end", func() bool { _, page := w.get(t, fix); return strings.Contains(page, "<strong>done</strong>") })
