@@ -153,7 +153,7 @@ func (i *incident) questions() []question {
 		},
 		{
 			asks: "is it safe to retry?", clicks: []click{class("http_503"), {"#rearm-all", "Re-arm all that match", "preview-rearm"}},
-			answer:  []string{"no more than these", "by which the receiver recognizes it", "bank"},
+			answer:  []string{"at most these", "so that the receiver can recognize a duplicate", "bank"},
 			command: []string{"parked", "rearm", "--class", "http_503", "--dry-run"}, output: []string{"MATCHED"},
 		},
 		{

@@ -32,7 +32,7 @@ func (u *ui) inbox(c *guard.Call) error {
 func (u *ui) forget(c *guard.Call) error {
 	asked := c.R.PostForm
 	if asked.Get("sure") != "yes" || asked.Get("reason") == "" {
-		return &guard.Problem{Status: http.StatusBadRequest, Title: "Nothing has happened", Detail: "Name a reason, and say that you are sure."}
+		return &guard.Problem{Status: http.StatusBadRequest, Title: "Message not forgotten", Detail: "Go back, enter a reason, and tick the checkbox."}
 	}
 	id := luatx.MessageID{Scope: asked.Get("scope"), Source: asked.Get("source"), ID: asked.Get("id")}
 	if _, err := c.Op.Forget(c.R.Context(), asked.Get("aggregate"), id, asked.Get("reason")); err != nil {

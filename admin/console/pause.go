@@ -7,14 +7,14 @@ import (
 	"github.com/luatx/luatx/admin/internal/guard"
 )
 
-// pause pauses a destination, for a time or until it is resumed.
+// pause pauses a destination for a duration, or until an operator resumes it.
 func (u *ui) pause(c *guard.Call) error {
 	asked := c.R.PostForm
 	var until time.Time
 	if text := asked.Get("for"); text != "" {
 		long, err := time.ParseDuration(text)
 		if err != nil || long <= 0 {
-			return &guard.Problem{Status: http.StatusBadRequest, Title: "Nothing was paused", Detail: "For how long? Use a time as 30m or 2h, or nothing: until it is resumed."}
+			return &guard.Problem{Status: http.StatusBadRequest, Title: "Destination not paused", Detail: "The duration is invalid. Use a duration such as 30m or 2h, or leave it empty to pause until an operator resumes."}
 		}
 		now, err := u.desk.Time(c.R.Context())
 		if err != nil {

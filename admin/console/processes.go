@@ -35,7 +35,7 @@ func (u *ui) processes(c *guard.Call) error {
 		page.Kinds = append(page.Kinds, kindLink{kind, pageLink(c.Base(), "processes", "kind", kind), chosen == kind})
 	}
 	if chosen != "" && !slices.Contains(admin.ProcessKinds(), chosen) {
-		return guard.BadRequest("kind %.80q: use one of %v", chosen, admin.ProcessKinds())
+		return guard.BadRequest("kind is %.80q; use one of %v", chosen, admin.ProcessKinds())
 	}
 	now, err := u.desk.Time(c.R.Context())
 	if err != nil {
