@@ -263,7 +263,7 @@ func tour(t *testing.T, i *incident, plain bool) {
 	}
 	event := strings.Replace(pages[len(pages)-1], "/ops/", "/view/", 1)
 	b.open(event)
-	b.until("the lack of a right", `document.querySelector("#body").innerText.includes("needs the right to read payloads")`)
+	b.until("the lack of a right", `document.querySelector("#body").innerText.includes("need the right to read payloads")`)
 	b.open(event + "&body=1")
 	b.until("the refusal", `document.querySelector("main").innerText.includes("may not read payloads")`)
 }
