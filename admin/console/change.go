@@ -185,10 +185,10 @@ func (u *ui) change(c *guard.Call, act outbox.Act) error {
 	if err := u.desk.Check(p.filter); err != nil {
 		return err
 	}
-	begun, err := u.desk.Operations.Change(c.Op, p.state, p.filter, p.Change, p.count)
+	started, err := u.desk.Operations.Change(c.Op, p.state, p.filter, p.Change, p.count)
 	if err != nil {
 		return err
 	}
-	c.Redirect(fmt.Sprintf("operations/%s?of=%d", begun.ID, p.count))
+	c.Redirect(fmt.Sprintf("operations/%s?of=%d", started.ID, p.count))
 	return nil
 }

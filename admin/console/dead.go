@@ -168,8 +168,8 @@ type deadPreviewPage struct {
 
 // previewDead shows the effect of an operation as of now. It changes nothing.
 func (u *ui) previewDead(c *guard.Call, act, notice string) error {
-	asked := form(c)
-	p, err := deadPlanOf(act, asked)
+	fields := form(c)
+	p, err := deadPlanOf(act, fields)
 	if err != nil {
 		return err
 	}
@@ -191,7 +191,7 @@ func (u *ui) previewDead(c *guard.Call, act, notice string) error {
 		Back: pageLink(c.Base(), "dead", "stream", p.stream), Groups: newTally("By group", "Group", groups, 0, nil).Rows, CLI: p.commandLine(), Curl: p.curl(c),
 		Hidden: []nameValue{{"count", strconv.Itoa(p.count)}, {"confirm", p.sentence()}},
 	}
-	query := deadQuery(asked)
+	query := deadQuery(fields)
 	for _, name := range slices.Sorted(maps.Keys(query)) {
 		for _, value := range query[name] {
 			page.Hidden = append(page.Hidden, nameValue{name, value})
@@ -213,12 +213,12 @@ func (u *ui) actDead(
 	c *guard.Call, act, notice string,
 	begin func(*admin.Operator, string, admin.DeadLetterFilter, string, admin.DeadLetterOptions) (desk.Operation, error),
 ) error {
-	asked := c.R.PostForm
-	p, err := deadPlanOf(act, asked)
+	fields := c.R.PostForm
+	p, err := deadPlanOf(act, fields)
 	if err != nil {
 		return err
 	}
-	if p.count < 1 || p.reason == "" || asked.Get("confirm") != p.sentence() || act == "discard" && asked.Get("sure") != "yes" {
+	if p.count < 1 || p.reason == "" || fields.Get("confirm") != p.sentence() || act == "discard" && fields.Get("sure") != "yes" {
 		return u.previewDead(c, act, notice)
 	}
 	o, err := begin(c.Op, p.stream, p.filter, p.reason, admin.DeadLetterOptions{Limit: p.count, Canary: p.canary, CanaryWait: p.wait})

@@ -51,10 +51,10 @@ func (u *ui) doctor(c *guard.Call) error {
 }
 
 func (u *ui) fix(c *guard.Call) error {
-	begun, err := u.desk.Operations.Fix(c.Op)
+	started, err := u.desk.Operations.Fix(c.Op)
 	if err != nil {
 		return err
 	}
-	c.Redirect("operations/" + begun.ID)
+	c.Redirect("operations/" + started.ID)
 	return nil
 }

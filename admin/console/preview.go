@@ -31,8 +31,8 @@ type previewPage struct {
 
 type nameValue struct{ Name, Value string }
 
-// howmany holds the counts of a filter's events.
-type howmany struct {
+// eventCounts holds the counts of a filter's events.
+type eventCounts struct {
 	events, erased        int
 	classes, destinations map[string]int64
 }
@@ -41,7 +41,7 @@ type howmany struct {
 const countBodies = 20_000
 
 // count counts the events of a filter. It changes nothing.
-func (u *ui) count(ctx context.Context, c *guard.Call, f outbox.Filter) (h howmany, err error) {
+func (u *ui) count(ctx context.Context, c *guard.Call, f outbox.Filter) (h eventCounts, err error) {
 	h.classes = map[string]int64{}
 	now, err := u.desk.Samples.Now(ctx)
 	if err != nil {
@@ -247,11 +247,11 @@ func (u *ui) rearm(c *guard.Call) error {
 		return err
 	}
 	p.opts.Limit = p.count
-	begun, err := u.desk.Operations.Rearm(c.Op, p.filter, p.opts)
+	started, err := u.desk.Operations.Rearm(c.Op, p.filter, p.opts)
 	if err != nil {
 		return err
 	}
-	c.Redirect(fmt.Sprintf("operations/%s?of=%d", begun.ID, p.count))
+	c.Redirect(fmt.Sprintf("operations/%s?of=%d", started.ID, p.count))
 	return nil
 }
 
@@ -266,10 +266,10 @@ func (u *ui) discard(c *guard.Call) error {
 	if err := u.desk.Check(p.filter); err != nil {
 		return err
 	}
-	begun, err := u.desk.Operations.Discard(c.Op, p.filter, p.reason, p.count)
+	started, err := u.desk.Operations.Discard(c.Op, p.filter, p.reason, p.count)
 	if err != nil {
 		return err
 	}
-	c.Redirect(fmt.Sprintf("operations/%s?of=%d", begun.ID, p.count))
+	c.Redirect(fmt.Sprintf("operations/%s?of=%d", started.ID, p.count))
 	return nil
 }
