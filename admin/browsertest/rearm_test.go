@@ -9,7 +9,7 @@ import (
 	"github.com/luatx/luatx/internal/test/redistest"
 )
 
-const sentence = "Re-arm 1,429 events of class timeout; 10 first; at most 500 a second; stop when more than 10 park again"
+const sentence = "Re-arm 1,429 events of class timeout; 10 first; at most 500 per second; stop when more than 10 park again"
 
 // watch watches an operation to its end: it is never loaded again, and its numbers move all the same.
 func (b *tab) watch(s *service, name string, events int) {
@@ -86,7 +86,7 @@ func TestClassIsRearmedByKeyboardUntilCanaryParksAgain(t *testing.T) {
 	b.at("preview-rearm")
 	b.tabTo("max_parked_again")
 	b.press("0") // the field is selected as a whole
-	b.tabTo("Show what will happen")
+	b.tabTo("Show preview")
 	b.press(kb.Enter)
 	b.until("the new sentence", `document.querySelector("button[data-confirm]")?.textContent.includes("more than 0 park again")`)
 	b.tabTo("Re-arm 611 events")

@@ -153,7 +153,7 @@ func (i *incident) questions() []question {
 		},
 		{
 			asks: "is it safe to retry?", clicks: []click{class("http_503"), {"#rearm-all", "Re-arm all that match", "preview-rearm"}},
-			answer:  []string{"no more than these", "by which the receiver recognizes it", "bank"},
+			answer:  []string{"at most these", "so that the receiver can recognize a duplicate", "bank"},
 			command: []string{"parked", "rearm", "--class", "http_503", "--dry-run"}, output: []string{"MATCHED"},
 		},
 		{
@@ -263,7 +263,7 @@ func tour(t *testing.T, i *incident, plain bool) {
 	}
 	event := strings.Replace(pages[len(pages)-1], "/ops/", "/view/", 1)
 	b.open(event)
-	b.until("the lack of a right", `document.querySelector("#body").innerText.includes("needs the right to read payloads")`)
+	b.until("the lack of a right", `document.querySelector("#body").innerText.includes("need the right to read payloads")`)
 	b.open(event + "&body=1")
 	b.until("the refusal", `document.querySelector("main").innerText.includes("may not read payloads")`)
 }

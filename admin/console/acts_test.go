@@ -35,7 +35,7 @@ func TestConsoleProposesACanary(t *testing.T) {
 		for class, want := range map[string]string{"http_409": "10", "http_422": "0"} {
 			_, page := s.get(t, "preview-rearm?class="+class)
 			if got := formOf(page, `action="./rearm"`).Get("canary"); got != want {
-				t.Errorf("%s: a canary of %q, want %s", class, got, want)
+				t.Errorf("class %s: canary = %q, want %s", class, got, want)
 			}
 		}
 	})
@@ -58,57 +58,57 @@ func TestConsoleRearmsOnlyWhatItsPreviewShowed(t *testing.T) {
 		}
 		_, list := s.get(t, "parked?class=http_422")
 		if !strings.Contains(list, `href="./preview-rearm?class=http_422"`) || strings.Contains(list, "other") {
-			t.Fatalf("the list:\n%s", list)
+			t.Fatalf("list of the class http_422 has no link to its preview, or shows another event:\n%s", list)
 		}
 		_, page := s.get(t, "preview-rearm?class=http_422")
 		form := formOf(page, `action="./rearm"`)
-		sentence := "Re-arm 30 events of class http_422; 10 first; at most 500 a second; stop when more than 10 park again"
+		sentence := "Re-arm 30 events of class http_422; 10 first; at most 500 per second; stop when more than 10 park again"
 		if form.Get("confirm") != sentence || form.Get("canary") != "10" || !strings.Contains(page, ">"+sentence+"</button>") {
-			t.Fatalf("the preview asks for %q with %v", form.Get("confirm"), form)
+			t.Fatalf("confirmation of the preview = %q, form %v", form.Get("confirm"), form)
 		}
 
 		// An operation without confirmation, or other than the shown one, has no effect.
 		for name, change := range map[string]func(url.Values){
 			"not confirmed": func(f url.Values) { f.Del("confirm") },
-			"more":          func(f url.Values) { f.Set("count", "31") },
+			"larger count":  func(f url.Values) { f.Set("count", "31") },
 			"no filter":     func(f url.Values) { f.Del("class") },
 			"no canary":     func(f url.Values) { f.Set("canary", "0") },
-			"elsewhere":     func(f url.Values) { f.Set("to", "other") },
-			"faster":        func(f url.Values) { f.Set("rate", "") },
+			"destination":   func(f url.Values) { f.Set("to", "other") },
+			"no rate":       func(f url.Values) { f.Set("rate", "") },
 		} {
 			changed := formOf(page, `action="./rearm"`)
 			change(changed)
 			status, answer, location := s.post(t, "rearm", changed)
-			if status != http.StatusOK || location != "" || !strings.Contains(answer, "Nothing has happened yet") || parkedNow() != 31 {
-				t.Errorf("%s: %d to %q; %d are parked", name, status, location, parkedNow())
+			if status != http.StatusOK || location != "" || !strings.Contains(answer, "Nothing has changed yet") || parkedNow() != 31 {
+				t.Errorf("%s: status %d, location %q, %d events parked; want a new preview and 31", name, status, location, parkedNow())
 			}
 		}
 
-		// Without a canary, because no relay runs. It is shown first, and then done.
+		// There is no canary, because no relay runs. The changed form needs a second preview.
 		form.Set("canary", "0")
 		_, page, _ = s.post(t, "rearm", form)
 		status, _, location := s.post(t, "rearm", formOf(page, `action="./rearm"`))
 		if status != http.StatusSeeOther || !strings.HasPrefix(location, sitePrefix+"operations/") {
-			t.Fatalf("%d to %q:\n%s", status, location, page)
+			t.Fatalf("status %d, location %q:\n%s", status, location, page)
 		}
 		if _, page := s.get(t, location); !strings.Contains(page, `http-equiv="refresh"`) {
-			t.Error("without JavaScript nobody sees how it goes on")
+			t.Error("page of a running operation does not reload without JavaScript")
 		}
 		if _, page := s.get(t, "parked"); strings.Contains(page, `http-equiv="refresh"`) {
-			t.Error("without JavaScript what was selected is lost as the page loads itself again")
+			t.Error("page with a selection reloads itself")
 		}
-		redistest.Eventually(t, "the work to be done", func() bool {
+		redistest.Eventually(t, "the operation to end", func() bool {
 			_, page := s.get(t, location)
 			return strings.Contains(page, "<strong>done</strong>") && strings.Contains(page, "30 done")
 		})
 		if n := parkedNow(); n != 1 {
-			t.Errorf("%d are parked", n)
+			t.Errorf("%d events are parked, want 1", n)
 		}
 		if _, page := s.get(t, "audit"); !strings.Contains(page, "bob") || !strings.Contains(html.UnescapeString(page), `class="http_422"`) {
-			t.Errorf("the audit:\n%s", page)
+			t.Errorf("audit does not record the re-arm of bob:\n%s", page)
 		}
 		if _, page := s.get(t, "operations"); !strings.Contains(page, "Re-arm") || !strings.Contains(page, "bob") {
-			t.Errorf("the work:\n%s", page)
+			t.Errorf("list of operations has no re-arm of bob:\n%s", page)
 		}
 	})
 }
@@ -124,34 +124,34 @@ func TestConsoleRearmsAndDiscardsOnlyWhatWasSelected(t *testing.T) {
 	name := slotText(t, tr, "a") + ":"
 	_, page, _ := s.post(t, "preview-rearm", url.Values{"event": {name + "1"}})
 	form := formOf(page, `action="./rearm"`)
-	if form.Get("confirm") != "Re-arm 1 event selected by id; at most 500 a second" || form.Get("event") != name+"1" {
-		t.Fatalf("%v", form)
+	if form.Get("confirm") != "Re-arm 1 event selected by id; at most 500 per second" || form.Get("event") != name+"1" {
+		t.Fatalf("form of the preview: %v", form)
 	}
 	status, _, location := s.post(t, "rearm", form)
 	if status != http.StatusSeeOther {
-		t.Fatalf("%d", status)
+		t.Fatalf("status %d, want %d", status, http.StatusSeeOther)
 	}
-	redistest.Eventually(t, "the work to be done", func() bool { _, page := s.get(t, location); return strings.Contains(page, "<strong>done") })
+	redistest.Eventually(t, "the operation to end", func() bool { _, page := s.get(t, location); return strings.Contains(page, "<strong>done") })
 
 	_, page, _ = s.post(t, "preview-discard", url.Values{"event": {name + "2"}})
 	form = formOf(page, `action="./discard"`)
-	for what, change := range map[string]func(url.Values){
+	for name, change := range map[string]func(url.Values){
 		"no reason":     func(f url.Values) { f.Set("sure", "yes") },
 		"not sure":      func(f url.Values) { f.Set("reason", "a test") },
 		"not confirmed": func(f url.Values) { f.Set("sure", "yes"); f.Set("reason", "a test"); f.Del("confirm") },
 	} {
 		changed := formOf(page, `action="./discard"`)
 		change(changed)
-		if status, answer, _ := s.post(t, "discard", changed); status != http.StatusOK || !strings.Contains(answer, "Nothing has happened yet") {
-			t.Errorf("%s: %d", what, status)
+		if status, answer, _ := s.post(t, "discard", changed); status != http.StatusOK || !strings.Contains(answer, "Nothing has changed yet") {
+			t.Errorf("%s: status %d; want a new preview", name, status)
 		}
 	}
 	form.Set("sure", "yes")
 	form.Set("reason", "a test")
 	if status, _, location = s.post(t, "discard", form); status != http.StatusSeeOther {
-		t.Fatalf("%d", status)
+		t.Fatalf("status %d, want %d", status, http.StatusSeeOther)
 	}
-	redistest.Eventually(t, "the work to be done", func() bool { _, page := s.get(t, location); return strings.Contains(page, "<strong>done") })
+	redistest.Eventually(t, "the operation to end", func() bool { _, page := s.get(t, location); return strings.Contains(page, "<strong>done") })
 	states := map[string]outbox.State{}
 	for _, id := range []string{"1", "2", "3"} {
 		for e, err := range op.Find(redistest.Soon(t), id) {
@@ -160,7 +160,7 @@ func TestConsoleRearmsAndDiscardsOnlyWhatWasSelected(t *testing.T) {
 		}
 	}
 	if len(states) != 2 || states["1"] != outbox.Pending || states["3"] != outbox.Parked {
-		t.Errorf("%v", states)
+		t.Errorf("states by id: %v; want 1 pending, 2 gone and 3 parked", states)
 	}
 }
 
@@ -170,22 +170,22 @@ func TestConsolePausesAndResumesDestinationByForms(t *testing.T) {
 	s := newSite(t, op, nil)
 	for _, wrong := range []url.Values{{"destination": {"bank"}}, {"reason": {"why"}}, {"destination": {"bank"}, "reason": {"why"}, "for": {"ever"}}} {
 		if status, _, _ := s.post(t, "pause", wrong); status < 400 {
-			t.Errorf("%v: %d", wrong, status)
+			t.Errorf("form %v: status %d, want an error", wrong, status)
 		}
 	}
 	status, _, location := s.post(t, "pause", url.Values{"destination": {"bank"}, "reason": {"its certificate"}, "for": {"1h"}})
 	if status != http.StatusSeeOther || location != sitePrefix+"#pauses" {
-		t.Fatalf("%d to %s", status, location)
+		t.Fatalf("status %d, location %s", status, location)
 	}
 	if _, page := s.get(t, ""); !strings.Contains(page, "bob: its certificate") || !strings.Contains(page, "1 destination is paused") {
-		t.Errorf("the overview:\n%s", page)
+		t.Errorf("overview does not show the pause:\n%s", page)
 	}
 	if paused, err := op.Paused(redistest.Soon(t)); err != nil || len(paused) != 1 || paused[0].Until.IsZero() {
-		t.Errorf("%+v, %v", paused, err)
+		t.Errorf("Paused() = %+v, %v; want one pause with an end", paused, err)
 	}
 	s.post(t, "resume", url.Values{"destination": {"bank"}})
 	if _, page := s.get(t, ""); strings.Contains(page, "its certificate") {
-		t.Errorf("the overview:\n%s", page)
+		t.Errorf("overview still shows the pause after the resume:\n%s", page)
 	}
 }
 
@@ -205,11 +205,11 @@ func TestConsoleRearmsNoMoreThanItShowedWhenMoreArrive(t *testing.T) {
 	parkAs(t, tr, 8)
 	status, _, location := s.post(t, "rearm", form)
 	if status != http.StatusSeeOther {
-		t.Fatalf("%d", status)
+		t.Fatalf("status %d, want %d", status, http.StatusSeeOther)
 	}
-	redistest.Eventually(t, "the work to be done", func() bool { _, page := s.get(t, location); return strings.Contains(page, "<strong>done") })
+	redistest.Eventually(t, "the operation to end", func() bool { _, page := s.get(t, location); return strings.Contains(page, "<strong>done") })
 	if now, err := op.Outbox().Counts(redistest.Soon(t)); err != nil || now.Parked != 3 || now.Pending != 5 {
-		t.Errorf("%+v, %v", now, err)
+		t.Errorf("counts: %+v, %v; want 3 parked and 5 pending", now, err)
 	}
 }
 
@@ -219,7 +219,7 @@ func TestShellAndAPIAcceptTheCommandsThatTheConsoleShows(t *testing.T) {
 	t.Parallel()
 	sh, err := exec.LookPath("sh")
 	if err != nil {
-		t.Skip("there is no sh")
+		t.Skip("sh is not on PATH")
 	}
 	tr, op := admintest.Service(t, redistest.Shared(t).Client(t), 1)
 	const id = `it's $(id) "1"`
@@ -228,9 +228,9 @@ func TestShellAndAPIAcceptTheCommandsThatTheConsoleShows(t *testing.T) {
 	s := newSite(t, op, nil)
 	slot := slotText(t, tr, "a")
 	words := func(line string) []string {
-		said, err := exec.CommandContext(t.Context(), sh, "-c", `luatx() { printf '%s\0' "$@"; }; curl() { luatx "$@"; }; `+line).Output()
+		output, err := exec.CommandContext(t.Context(), sh, "-c", `luatx() { printf '%s\0' "$@"; }; curl() { luatx "$@"; }; `+line).Output()
 		redistest.Must(t, err)
-		return strings.Split(strings.TrimSuffix(string(said), "\x00"), "\x00")
+		return strings.Split(strings.TrimSuffix(string(output), "\x00"), "\x00")
 	}
 	for i, c := range []struct {
 		page, api string
@@ -246,35 +246,35 @@ func TestShellAndAPIAcceptTheCommandsThatTheConsoleShows(t *testing.T) {
 		{"preview-discard", "discard", []string{"parked", "discard", "--all", "--reason", "…", "--yes"}, http.StatusAccepted},
 		{"event?slot=" + slot + "&id=" + url.QueryEscape(id), "rearm", []string{"parked", "rearm", "--slot", slot, "--max-parked-again", "0", "--yes", "--", id}, http.StatusOK},
 	} {
-		if i > 0 { // the previous one has removed it
+		if i > 0 { // the previous command has re-armed or discarded it
 			enqueue(t, tr, "a", id, "http_422", "the 'bank'", `{}`)
 			parkAs(t, tr, 1)
 		}
 		_, page := s.get(t, c.page)
 		for _, found := range pres.FindAllStringSubmatch(page, -1) {
-			said := words(html.UnescapeString(found[2]))
+			got := words(html.UnescapeString(found[2]))
 			if found[1] == "cli" {
-				if !slices.Equal(said, c.cli) {
-					t.Errorf("%s: %q", c.page, said)
+				if !slices.Equal(got, c.cli) {
+					t.Errorf("%s: command line %q, want %q", c.page, got, c.cli)
 				}
 				continue
 			}
 			address := "http://example.com" + sitePrefix + "api/parked/" + c.api
-			if len(said) != 7 || !slices.Equal(said[:6], []string{"-X", "POST", address, "-H", "Content-Type: application/json", "-d"}) {
-				t.Fatalf("%s: %q", c.page, said)
+			if len(got) != 7 || !slices.Equal(got[:6], []string{"-X", "POST", address, "-H", "Content-Type: application/json", "-d"}) {
+				t.Fatalf("%s: curl line %q", c.page, got)
 			}
-			r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, sitePrefix+"api/parked/"+c.api, strings.NewReader(said[6]))
+			r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, sitePrefix+"api/parked/"+c.api, strings.NewReader(got[6]))
 			r.Header.Set("Content-Type", "application/json")
 			if reply := s.ask(t, r); reply.Code != c.code {
-				t.Errorf("%s: %s: %d %s", c.page, said[6], reply.Code, reply.Body)
+				t.Errorf("%s: request %s: status %d, want %d: %s", c.page, got[6], reply.Code, c.code, reply.Body)
 			}
-			redistest.Eventually(t, "it to be done", func() bool {
+			redistest.Eventually(t, "the event to be no longer parked", func() bool {
 				now, err := op.Outbox().Counts(t.Context())
 				return err == nil && now.Parked == 0
 			})
 		}
 		if len(pres.FindAllString(page, -1)) != 2 {
-			t.Errorf("%s: not two lines:\n%s", c.page, page)
+			t.Errorf("%s has no command line and curl line:\n%s", c.page, page)
 		}
 	}
 }

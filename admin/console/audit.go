@@ -27,8 +27,8 @@ type period struct {
 	long        time.Duration
 }
 
-// auditSpans lists the periods. The second is the default.
-var auditSpans = []period{{"an hour", "hour", time.Hour}, {"a day", "day", 24 * time.Hour}, {"a week", "week", 7 * 24 * time.Hour}, {"all", "all", 0}}
+// auditSpans lists the periods. The default is the last 24 hours.
+var auditSpans = []period{{"last hour", "hour", time.Hour}, {"last 24 hours", "day", 24 * time.Hour}, {"last 7 days", "week", 7 * 24 * time.Hour}, {"all", "all", 0}}
 
 // auditRecords is the number of records on a page.
 const auditRecords = 200
@@ -40,7 +40,7 @@ func (u *ui) audit(c *guard.Call) error {
 	}
 	chosen := slices.IndexFunc(auditSpans, func(p period) bool { return p.value == cmp.Or(c.Query.Get("since"), "day") })
 	if chosen < 0 {
-		return &guard.Problem{Status: http.StatusBadRequest, Title: "There is no such time", Detail: "Use hour, day, week or all."}
+		return &guard.Problem{Status: http.StatusBadRequest, Title: "Unknown period", Detail: "since must be hour, day, week or all."}
 	}
 	page, since := auditPage{}, time.UnixMilli(0)
 	for i, s := range auditSpans {

@@ -25,15 +25,15 @@ func TestBlockedKeysAreOnTheOverviewAndOnAPageThatReArms(t *testing.T) {
 			t.Helper()
 			status, page := s.get(t, to)
 			if status != http.StatusOK {
-				t.Errorf("%s: %d", to, status)
+				t.Errorf("%s: status %d", to, status)
 			}
 			for _, want := range wants {
 				if !strings.Contains(page, want) {
-					t.Errorf("%s does not say %q:\n%s", to, want, page)
+					t.Errorf("%s does not contain %q:\n%s", to, want, page)
 				}
 			}
 			if strings.Contains(page, admintest.Hostile) {
-				t.Errorf("%s has markup of an event", to)
+				t.Errorf("%s contains unescaped markup of an event", to)
 			}
 		}
 		shows("", "3 events are held back", "1 ordering key is blocked", `blocked">See behind which</a>`)
@@ -41,14 +41,14 @@ func TestBlockedKeysAreOnTheOverviewAndOnAPageThatReArms(t *testing.T) {
 		shows("blocked?class=none", "No blocked key matches")
 		at := strconv.Itoa(slot)
 		shows("event?slot="+at+"&id=3", "Waits behind", ">head</a>")
-		shows("event?slot="+at+"&id=head", "Holds back", "3 of its lane")
+		shows("event?slot="+at+"&id=head", "Holds back", "3 events with the same ordering key")
 		status, page, _ := s.post(t, "preview-rearm", url.Values{"event": {at + ":head"}})
 		if status != http.StatusOK || !strings.Contains(page, "1 event") {
-			t.Errorf("the preview: %d\n%s", status, page)
+			t.Errorf("preview: status %d\n%s", status, page)
 		}
 		s.access = httpapi.MayView
 		if _, page := s.get(t, "blocked"); strings.Contains(page, "Re-arm") {
-			t.Error("it offers what the reader may not do")
+			t.Error("page offers a re-arm to a reader without the right to retry")
 		}
 	})
 }

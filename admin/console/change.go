@@ -46,14 +46,14 @@ func changePlanOf(act outbox.Act, form url.Values, now time.Time) (p changePlan,
 	}
 	if text := form.Get("count"); text != "" {
 		if p.count, err = strconv.Atoi(text); err != nil {
-			return p, unfit(fmt.Errorf("count is %.40q: use a whole number", text))
+			return p, unfit(fmt.Errorf("count is %.40q; use a whole number", text))
 		}
 	}
 	if text := form.Get("at"); text != "" && act == outbox.ActReschedule {
 		after, wrong := time.ParseDuration(text)
 		if p.At = now.Add(after).UTC().Truncate(time.Second); wrong != nil {
 			if p.At, err = time.Parse(time.RFC3339, text); err != nil {
-				return p, unfit(fmt.Errorf("the time is %.40q: use 2026-01-02T15:04:05Z, or a time from now as 2h30m", text))
+				return p, unfit(fmt.Errorf("the new due time is %.40q; use a time such as 2026-01-02T15:04:05Z, or a duration from now such as 2h30m", text))
 			}
 		}
 	}
@@ -164,7 +164,7 @@ func (u *ui) previewChange(c *guard.Call, act outbox.Act, notice string) error {
 	if !p.At.IsZero() {
 		page.At = p.At.UTC().Format(time.RFC3339)
 	}
-	return u.show(c, "change", "What will happen", page, func(v *view) { v.Notice = notice })
+	return u.show(c, "change", "Preview", page, func(v *view) { v.Notice = notice })
 }
 
 // change runs an operation on the events of its form, if the form contains the sentence of the preview.
@@ -180,15 +180,15 @@ func (u *ui) change(c *guard.Call, act outbox.Act) error {
 	}
 	sure := desk.NeedsOf(act) < guard.MayPurge || sent.Get("sure") == "yes"
 	if p.count == 0 || sent.Get("confirm") != p.sentence() || !sure || p.Validate() != nil {
-		return u.previewChange(c, act, "Nothing has happened yet: this is what will. Name a reason, and what else the form asks for.")
+		return u.previewChange(c, act, "Nothing has changed yet. Check the preview, fill in the reason and the other required fields, and confirm again.")
 	}
 	if err := u.desk.Check(p.filter); err != nil {
 		return err
 	}
-	begun, err := u.desk.Operations.Change(c.Op, p.state, p.filter, p.Change, p.count)
+	started, err := u.desk.Operations.Change(c.Op, p.state, p.filter, p.Change, p.count)
 	if err != nil {
 		return err
 	}
-	c.Redirect(fmt.Sprintf("operations/%s?of=%d", begun.ID, p.count))
+	c.Redirect(fmt.Sprintf("operations/%s?of=%d", started.ID, p.count))
 	return nil
 }

@@ -52,7 +52,7 @@ func measured(name, class string, of func(admin.Measured) float64) series {
 // charts returns the charts of the overview: rate, age and parked events.
 func charts(h admin.History, to string) []chart {
 	return []chart{
-		draw("Events a second", h, to, perSecond,
+		draw("Events per second", h, to, perSecond,
 			measured("enqueued", "one", func(m admin.Measured) float64 { return m.Enqueued }),
 			counted("sent", "two", func(o admin.Outcomes) int64 { return o.Sent })),
 		draw("Oldest unpublished", h, to, func(seconds float64) string { return span(time.Duration(seconds * float64(time.Second))) },
@@ -66,7 +66,7 @@ func charts(h admin.History, to string) []chart {
 // moreCharts returns the other charts of the history.
 func moreCharts(h admin.History, to string) []chart {
 	return []chart{
-		draw("Not sent, a second", h, to, perSecond,
+		draw("Not sent per second", h, to, perSecond,
 			counted("failed or parked", "one", func(o admin.Outcomes) int64 { return o.Failed + o.Parked }),
 			counted("returned", "two", func(o admin.Outcomes) int64 { return o.Returned })),
 		draw("Outbox", h, to, thousands,
@@ -78,7 +78,7 @@ func moreCharts(h admin.History, to string) []chart {
 
 func thousands(n float64) string { return pretty.Thousands(int64(n)) }
 
-// draw draws a history with time from left to right. A chart has no lines if the history has fewer than three intervals.
+// draw draws a history, oldest interval on the left. A chart has no lines if the history has fewer than three intervals.
 func draw(title string, h admin.History, to string, format func(float64) string, all ...series) chart {
 	c := chart{Title: title}
 	whole := h.Until.Sub(h.Since)
@@ -98,8 +98,8 @@ func draw(title string, h admin.History, to string, format func(float64) string,
 		c.Lines = append(c.Lines, line{s.name, s.class, format(last), path})
 		values = append(values, s.name+" "+format(last)+" at the end")
 	}
-	c.From, c.To, c.Top = span(whole.Round(time.Minute))+" before", to, format(top)
-	c.Label = fmt.Sprintf("%s over %s: %s; at most %s", title, span(whole.Round(time.Minute)), strings.Join(values, ", "), c.Top)
+	c.From, c.To, c.Top = span(whole.Round(time.Minute))+" earlier", to, format(top)
+	c.Label = fmt.Sprintf("%s over %s: %s; maximum %s", title, span(whole.Round(time.Minute)), strings.Join(values, ", "), c.Top)
 	return c
 }
 

@@ -137,8 +137,8 @@ func apiAddress(c *guard.Call, to string) string {
 		scheme = "https"
 	}
 	here := &url.URL{Scheme: scheme, Host: c.R.Host, Path: "/"}
-	if asked, err := url.ParseRequestURI(c.R.RequestURI); err == nil {
-		here.Path, here.RawPath = asked.Path, asked.RawPath
+	if requested, err := url.ParseRequestURI(c.R.RequestURI); err == nil {
+		here.Path, here.RawPath = requested.Path, requested.RawPath
 	}
 	return here.ResolveReference(&url.URL{Path: c.Base() + "api/" + to}).String()
 }

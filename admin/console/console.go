@@ -1,4 +1,4 @@
-// Package console renders pages for people: what an httpapi.Handler serves beside its API.
+// Package console renders the web pages that an httpapi.Handler serves beside its API.
 package console
 
 import (
@@ -19,23 +19,23 @@ import (
 	"github.com/luatx/luatx/admin/internal/guard"
 )
 
-// consoleFiles are the console's pages, its style and its script: all that it needs.
+// consoleFiles contains the templates, the style sheet, the script and the icon of the console.
 //
 //go:embed assets
 var consoleFiles embed.FS
 
-// ui is the console: pages that the server renders, and that JavaScript makes livelier.
+// ui is a console. The server renders its pages. JavaScript adds live numbers and shortcuts.
 type ui struct {
 	desk  *desk.Desk
 	pages map[string]*template.Template
-	// assets are the style, the script and the icon by the names that they are served under, which change with them.
+	// assets holds the style sheet, the script and the icon by their served names. A name contains a hash of the content.
 	assets map[string][]byte
 	names  map[string]string
-	// glances holds the last look, for who has the turn.
+	// glances holds the last glance. A goroutine that has received it may replace it.
 	glances chan glance
 }
 
-// parsed are the pages and assets, read once in a process.
+// parsed returns the pages and assets. A process parses them once.
 var parsed = sync.OnceValues(func() (*ui, error) {
 	u := &ui{pages: map[string]*template.Template{}, assets: map[string][]byte{}, names: map[string]string{}}
 	layout, err := template.New("layout.html").Option("missingkey=error").Funcs(consoleFuncs).ParseFS(consoleFiles, "assets/layout.html")
@@ -69,11 +69,11 @@ var parsed = sync.OnceValues(func() (*ui, error) {
 	return u, nil
 })
 
-// New makes the console of a handler: set it as httpapi.Config.Console.
+// New returns the pages of a console. Set it as httpapi.Config.Console.
 func New(d *desk.Desk) (guard.Pages, error) {
 	shared, err := parsed()
 	if err != nil {
-		return guard.Pages{}, fmt.Errorf("console: parse the pages: %w", err)
+		return guard.Pages{}, fmt.Errorf("console: parse the templates: %w", err)
 	}
 	u := *shared
 	u.desk, u.glances = d, make(chan glance, 1)
@@ -113,7 +113,7 @@ func (u *ui) routes() []guard.Route {
 		{Pattern: "GET /audit", Needs: guard.MayView, Do: u.audit, Scans: true},
 		{Pattern: "GET /doctor", Needs: guard.MayView, Do: u.doctor, Scans: true},
 	}
-	for _, method := range []string{"GET", "POST"} { // neither changes anything; the ids of a selection are many for an address
+	for _, method := range []string{"GET", "POST"} { // a selection can have too many ids for an address; previews change nothing
 		all = append(all,
 			guard.Route{Pattern: method + " /preview-rearm", Needs: guard.MayRetry, Do: u.previewRearm, Scans: true},
 			guard.Route{Pattern: method + " /preview-discard", Needs: guard.MayPurge, Do: u.previewDiscard, Scans: true},
@@ -133,20 +133,20 @@ func (u *ui) routes() []guard.Route {
 
 func (u *ui) help(c *guard.Call) error { return u.show(c, "help", "Keys and help", nil) }
 
-// asset serves the style, the script and the icon. Their names tell what is in them, so that they may be kept.
+// asset serves the style sheet, the script and the icon. Browsers may cache them forever, because the name changes with the content.
 func (u *ui) asset(c *guard.Call) error {
 	content, ok := u.assets[c.R.PathValue("id")]
 	if !ok {
-		return &guard.Problem{Status: http.StatusNotFound, Title: "There is no such file"}
+		return &guard.Problem{Status: http.StatusNotFound, Title: "File not found", Detail: "The console has no such file. If you have just upgraded, reload the page."}
 	}
 	types := map[string]string{".css": "text/css; charset=utf-8", ".js": "text/javascript; charset=utf-8", ".svg": "image/svg+xml"}
 	c.W.Header().Set("Content-Type", types[path.Ext(c.R.PathValue("id"))])
 	c.W.Header().Set("Cache-Control", "public, max-age=31536000, immutable")
-	_, _ = c.W.Write(content) // a reader that has left does not want it
+	_, _ = c.W.Write(content) // fails only if the client is gone
 	return nil
 }
 
-// view is what a page is made of.
+// view is the data of a page.
 type view struct {
 	ui   *ui
 	call *guard.Call
@@ -154,17 +154,17 @@ type view struct {
 	name string
 
 	Title, Notice string
-	// Every is how often live parts are read again, in milliseconds; 0: never.
+	// Every is the refresh interval of the live parts in milliseconds, or 0 to disable refreshes.
 	Every int
-	// Reload lets a browser without JavaScript load the page again: one on which nobody writes.
+	// Reload makes browsers without JavaScript reload the page. Set it only on pages without input fields.
 	Reload bool
 	Body   any
 }
 
-// liveEvery is how often live parts are read again, in milliseconds.
+// liveEvery is the refresh interval of live parts in milliseconds.
 const liveEvery = 2000
 
-// show renders a page, changed by the functions given.
+// show renders a page after the functions have changed its view.
 func (u *ui) show(c *guard.Call, name, title string, body any, change ...func(*view)) error {
 	v := &view{ui: u, call: c, base: c.Base(), name: name, Title: title, Body: body}
 	for _, f := range change {
@@ -173,21 +173,21 @@ func (u *ui) show(c *guard.Call, name, title string, body any, change ...func(*v
 	return u.write(c, v, http.StatusOK)
 }
 
-// live is a change of show: the page's live parts are read again.
+// live makes the live parts of a page refresh. Pass it to show.
 func live(v *view) { v.Every = liveEvery }
 
 func (u *ui) write(c *guard.Call, v *view, status int) error {
-	var page bytes.Buffer // an error replaces the page
+	var page bytes.Buffer // buffered, so that an error can replace the page
 	if err := u.pages[v.name].ExecuteTemplate(&page, "layout", v); err != nil {
-		return fmt.Errorf("console: page %s: %w", v.name, err)
+		return fmt.Errorf("console: render page %s: %w", v.name, err)
 	}
 	c.W.Header().Set("Content-Type", "text/html; charset=utf-8")
 	c.W.WriteHeader(status)
-	_, _ = page.WriteTo(c.W) // a reader that has left does not want it
+	_, _ = page.WriteTo(c.W) // fails only if the client is gone
 	return nil
 }
 
-// problem is a page about an error.
+// problem renders the page of an error.
 func (u *ui) problem(c *guard.Call, p *guard.Problem) {
 	v := &view{ui: u, call: c, base: c.Base(), name: "problem", Title: p.Title, Body: p}
 	if err := u.write(c, v, p.Status); err != nil {
@@ -195,22 +195,22 @@ func (u *ui) problem(c *guard.Call, p *guard.Problem) {
 	}
 }
 
-// Link is a relative address within the console, with names and values behind it.
+// Link returns a relative address within the console, with a query of names and values.
 func (v *view) Link(to string, pairs ...string) string { return pageLink(v.base, to, pairs...) }
 
-// Asset is the address of a file.
+// Asset returns the address of a file.
 func (v *view) Asset(name string) string { return v.base + "static/" + v.ui.names[name] }
 
-// Site is the console's title, and where it is.
+// Site returns the title of the console.
 func (v *view) Site() string { return cmp.Or(v.ui.desk.Title, "luatx") }
 
 // Known reports whether the reader may see anything.
 func (v *view) Known() bool { return v.call.Who.May >= guard.MayView }
 
-// Who is the reader's name.
+// Who returns the reader's name.
 func (v *view) Who() string { return v.call.Who.Name }
 
-// May is what the reader may do, in a word.
+// May describes the rights of the reader.
 func (v *view) May() string {
 	words := "view"
 	if v.CanRetry() {
@@ -228,16 +228,16 @@ func (v *view) May() string {
 	return words
 }
 
-// CanRetry and CanPurge report what is offered.
+// CanRetry reports whether the reader may retry, re-arm, pause and repair.
 func (v *view) CanRetry() bool { return v.call.Who.May >= guard.MayRetry }
 
-// CanPurge reports whether the reader may remove things for good.
+// CanPurge reports whether the reader may discard and forget.
 func (v *view) CanPurge() bool { return v.call.Who.May >= guard.MayPurge }
 
 // CanRead reports whether the reader may see payloads and export events.
 func (v *view) CanRead() bool { return v.call.Who.Payloads }
 
-// Here is the way back to this page from its mount point.
+// Here returns the address of this page, relative to the mount point.
 func (v *view) Here() string {
 	if v.call.R.Method != http.MethodGet {
 		return cmp.Or(v.call.R.PostForm.Get("here"), "parked")
@@ -255,7 +255,7 @@ type navigation struct {
 	Current         bool
 }
 
-// Nav is the menu.
+// Nav returns the menu.
 func (v *view) Nav() []navigation {
 	menu := []navigation{
 		{Name: "Overview", Path: "", Key: "o"},
@@ -268,7 +268,7 @@ func (v *view) Nav() []navigation {
 		{Name: "Streams", Path: "streams", Key: "s"},
 		{Name: "Dead letters", Path: "dead", Key: "l"},
 		{Name: "Inbox", Path: "inbox", Key: "i"},
-		{Name: "Work", Path: "operations", Key: "w"},
+		{Name: "Operations", Path: "operations", Key: "w"},
 		{Name: "Audit", Path: "audit", Key: "a"},
 		{Name: "Doctor", Path: "doctor", Key: "d"},
 	}

@@ -125,8 +125,8 @@ const elements = " !doctype html head meta title link script noscript body a hea
 	"footer dialog h1 h2 h3 dl dt dd kbd label section strong small figure figcaption table caption thead tbody tr th td time progress datalist option " +
 	"pre br code details summary textarea "
 
-// foreign returns the first part of a page that is not the console's own: an unknown element, attribute or address, or text
-// in place of code.
+// foreign returns the first part of a page that a text from outside may have added: an unknown element, an unknown attribute,
+// an address outside the console, or an inline script.
 func foreign(page string) string {
 	for _, tag := range tags.FindAllStringSubmatch(page, -1) {
 		name := strings.TrimPrefix(strings.ToLower(tag[1]), "/")
@@ -145,7 +145,7 @@ func foreign(page string) string {
 		}
 	}
 	if strings.Count(page, "<") != len(tags.FindAllString(page, -1)) {
-		return "a < that begins no element"
+		return "a < outside of a tag"
 	}
 	return ""
 }
@@ -181,20 +181,20 @@ func enqueue(t testing.TB, tr *luatx.Transactor, aggregate, id, kind, destinatio
 	redistest.Must(t, err)
 }
 
-func TestEveryReachablePageShowsUnderAPrefixAndObeysThePolicy(t *testing.T) {
+func TestEveryReachablePageWorksUnderPrefixAndContainsNoForeignMarkup(t *testing.T) {
 	t.Parallel()
 	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
 		tr, op := admintest.Service(t, client, 4)
 		s := newSite(t, op, func(cfg *httpapi.Config) { cfg.Streams = []string{"in{" + tr.Config().Namespace + "}"} })
 		for to, want := range map[string]string{
-			"": "Nothing is stuck", "parked": "Nothing is parked", "operations": "Nothing yet", "audit": "Nobody did anything", "streams": "No group reads it",
-			"timers": "No timer is meant", "timers?state=decided&text=x": "No timer is meant",
-			"processes": "No relay is alive", "processes?kind=repair": "No process has registered itself",
-			"event?id=nobody": "No shard knows", "inbox?aggregate=a&scope=shop/h&id=1": "it would be applied", "doctor?check=1": "Nothing disagrees",
-			"preview-rearm?class=http_422": "No parked event is meant any more", "help": "Keys",
+			"": "Nothing is stuck", "parked": "Nothing is parked", "operations": "No operations yet", "audit": "No operator actions", "streams": "No group reads this stream",
+			"timers": "No timers in this state", "timers?state=decided&text=x": "No timer matches the filter",
+			"processes": "No relay is alive", "processes?kind=repair": "No process is registered",
+			"event?id=nobody": "No shard has an event", "inbox?aggregate=a&scope=shop/h&id=1": "it will be processed", "doctor?check=1": "The shards are consistent",
+			"preview-rearm?class=http_422": "No parked event matches any more", "help": "Keys",
 		} {
 			if status, page := s.get(t, to); status != http.StatusOK || !strings.Contains(page, want) {
-				t.Errorf("%s of an empty service: %d, and not %q:\n%s", to, status, want, page)
+				t.Errorf("%s of an empty service: status %d; want a page with %q:\n%s", to, status, want, page)
 			}
 		}
 		enqueue(t, tr, "a", "1", "http_422", "bank", `{"amount":1}`)
@@ -204,15 +204,15 @@ func TestEveryReachablePageShowsUnderAPrefixAndObeysThePolicy(t *testing.T) {
 		enqueue(t, tr, "b", "4", "later", "mail", `{"amount":4}`)
 		redistest.Eventually(t, "new numbers", func() bool { _, page := s.get(t, ""); return strings.Contains(page, "3 events are parked") })
 		for to, want := range map[string]string{
-			"parked?class=http_422": "http_422", "event?slot=16383&id=nobody": "no shard of the keyspace", "operations/nobody": "There is no such operation",
-			"parked?older_than=soon": "older_than", "preview-rearm?class=http_422&rate=fast": "use a number", "static/other.css": "There is no such file",
+			"parked?class=http_422": "http_422", "event?slot=16383&id=nobody": "no shard of the keyspace", "operations/nobody": "Operation not found",
+			"parked?older_than=soon": "older_than", "preview-rearm?class=http_422&rate=fast": "use a number", "static/other.css": "File not found",
 		} {
 			if _, page := s.get(t, to); !strings.Contains(html.UnescapeString(page), want) {
-				t.Errorf("%s: not %q:\n%s", to, want, page)
+				t.Errorf("%s does not contain %q:\n%s", to, want, page)
 			}
 		}
 		if seen := crawl(t, s); seen < 30 {
-			t.Errorf("only %d addresses can be reached", seen)
+			t.Errorf("links lead to %d addresses, want at least 30", seen)
 		}
 	})
 }
@@ -226,13 +226,13 @@ func crawl(t testing.TB, s *site) int {
 		open = open[1:]
 		status, page := s.get(t, at)
 		if status != http.StatusOK && status != http.StatusSeeOther {
-			t.Errorf("%s: %d\n%s", at, status, page)
+			t.Errorf("%s: status %d\n%s", at, status, page)
 		}
 		if strings.Contains(at, "/static/") || strings.Contains(at, "/api/") {
 			continue
 		}
 		if found := foreign(page); found != "" {
-			t.Errorf("%s has %q, which is none of its own", at, found)
+			t.Errorf("%s contains foreign markup %q", at, found)
 		}
 		for _, found := range hrefs.FindAllStringSubmatch(page, -1) {
 			to := html.UnescapeString(found[1])
@@ -241,7 +241,7 @@ func crawl(t testing.TB, s *site) int {
 			}
 			to, _, _ = strings.Cut(resolved(t, at, to), "#")
 			if !strings.HasPrefix(to, sitePrefix) {
-				t.Errorf("%s leads to %s, out of the console", at, to)
+				t.Errorf("%s links to %s, outside the console", at, to)
 				continue
 			}
 			if !seen[to] && len(seen) < 300 {
@@ -253,7 +253,7 @@ func crawl(t testing.TB, s *site) int {
 	return len(seen)
 }
 
-func TestThemeSwitchWorksWithoutJavaScriptAndLeadsNowhereElse(t *testing.T) {
+func TestThemeSwitchWorksWithoutJavaScriptAndRedirectsOnlyWithinConsole(t *testing.T) {
 	t.Parallel()
 	_, op := admintest.Service(t, redistest.Shared(t).Client(t), 1)
 	s := newSite(t, op, nil)
@@ -263,20 +263,20 @@ func TestThemeSwitchWorksWithoutJavaScriptAndLeadsNowhereElse(t *testing.T) {
 	} {
 		status, _, location := s.post(t, "theme", url.Values{"theme": {"dark"}, "to": {to}})
 		if status != http.StatusSeeOther || strings.TrimPrefix(location, sitePrefix) != want {
-			t.Errorf("%q: %d to %q", to, status, location)
+			t.Errorf("to=%q: status %d, location %q; want %q", to, status, location, want)
 		}
 	}
 	r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, sitePrefix, nil)
 	r.AddCookie(&http.Cookie{Name: "luatx_theme", Value: "dark"})
 	if page := s.ask(t, r).Body.String(); !strings.Contains(page, `data-theme="dark"`) {
-		t.Error("the cookie is not seen")
+		t.Error("page ignores the theme cookie")
 	}
 	if status, _, _ := s.post(t, "theme", url.Values{"theme": {"pink"}}); status != http.StatusBadRequest {
-		t.Errorf("pink: %d", status)
+		t.Errorf("theme pink: status %d, want %d", status, http.StatusBadRequest)
 	}
 }
 
-func TestAssetsAreServedToBeKeptUnderNamesOfTheirContent(t *testing.T) {
+func TestAssetsHaveImmutableNamesThatDependOnTheirContent(t *testing.T) {
 	t.Parallel()
 	_, op := admintest.Service(t, redistest.Shared(t).Client(t), 1)
 	s := newSite(t, op, nil)
@@ -290,15 +290,15 @@ func TestAssetsAreServedToBeKeptUnderNamesOfTheirContent(t *testing.T) {
 		reply := s.ask(t, httptest.NewRequestWithContext(t.Context(), http.MethodGet, resolved(t, sitePrefix, match[1]), nil))
 		kind := map[string]string{".css": "text/css; charset=utf-8", ".js": "text/javascript; charset=utf-8", ".svg": "image/svg+xml"}[path.Ext(match[1])]
 		if reply.Code != http.StatusOK || reply.Header().Get("Content-Type") != kind || !strings.Contains(reply.Header().Get("Cache-Control"), "immutable") {
-			t.Errorf("%s: %d %v", match[1], reply.Code, reply.Header())
+			t.Errorf("%s: status %d, header %v", match[1], reply.Code, reply.Header())
 		}
 	}
 	if found != 3 {
-		t.Errorf("%d files", found)
+		t.Errorf("page links %d static files, want 3", found)
 	}
 }
 
-func TestConsoleReportsUnreachableServerAndGoesOnWhenItIsBack(t *testing.T) {
+func TestConsoleReportsUnreachableServerAndRecovers(t *testing.T) {
 	t.Parallel()
 	server := redistest.Single(t, redistest.Own())
 	_, op := admintest.Service(t, server.Client(t), 4)
@@ -307,11 +307,11 @@ func TestConsoleReportsUnreachableServerAndGoesOnWhenItIsBack(t *testing.T) {
 	redistest.Must(t, server.Stop())
 	for _, to := range pages {
 		if status, page := s.get(t, to); status < 500 || !strings.Contains(page, "<h1>") || foreign(page) != "" {
-			t.Errorf("%s of a server that is gone: %d\n%s", to, status, page)
+			t.Errorf("%s while the server is stopped: status %d; want an error page\n%s", to, status, page)
 		}
 	}
 	redistest.Must(t, server.Restart(redistest.Soon(t)))
 	for _, to := range pages {
-		redistest.Eventually(t, to+" again", func() bool { status, _ := s.get(t, to); return status == http.StatusOK })
+		redistest.Eventually(t, "page "+to+" after the restart", func() bool { status, _ := s.get(t, to); return status == http.StatusOK })
 	}
 }

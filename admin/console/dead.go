@@ -13,7 +13,7 @@ import (
 	"github.com/luatx/luatx/admin/internal/guard"
 )
 
-// deadPage lists the dead letters of a stream, or the streams that may have some.
+// deadPage lists the dead letters of a stream, or the configured streams.
 type deadPage struct {
 	Stream                                          string
 	Streams                                         []deadStream
@@ -77,7 +77,7 @@ func (u *ui) dead(c *guard.Call) error {
 	return u.show(c, "dead", "Dead letters of "+page.Stream, page)
 }
 
-// deadStreamOf sums up a stream, or the partitions of one.
+// deadStreamOf returns the total of a stream, over all of its partitions.
 func deadStreamOf(c *guard.Call, name string, now time.Time) deadStream {
 	sum, oldest := deadStream{Name: name, Link: pageLink(c.Base(), "dead", "stream", name)}, time.Time{}
 	for s, err := range c.Op.Streams(c.R.Context(), name) {
@@ -96,7 +96,7 @@ func deadStreamOf(c *guard.Call, name string, now time.Time) deadStream {
 	return sum
 }
 
-// deadQuery is what an address or a form says of the stream and the filter.
+// deadQuery returns the stream and the filter of an address or a form as a query.
 func deadQuery(form url.Values) url.Values {
 	query := url.Values{}
 	for _, name := range append(slices.Clone(desk.DeadNames), "stream") {
@@ -157,7 +157,7 @@ func (u *ui) letter(c *guard.Call) error {
 func (u *ui) previewRetryDead(c *guard.Call) error   { return u.previewDead(c, "retry", "") }
 func (u *ui) previewDiscardDead(c *guard.Call) error { return u.previewDead(c, "discard", "") }
 
-// deadPreviewPage says what an act on dead letters will do, and asks whether it is meant.
+// deadPreviewPage shows the effect of an operation on dead letters, and asks for confirmation.
 type deadPreviewPage struct {
 	Act, Meant, Sentence, Back, Reason, Wait, CLI, Curl string
 	Discard                                             bool
@@ -166,10 +166,10 @@ type deadPreviewPage struct {
 	Hidden                                              []nameValue
 }
 
-// previewDead shows what an act would do, as of now.
+// previewDead shows the effect of an operation as of now. It changes nothing.
 func (u *ui) previewDead(c *guard.Call, act, notice string) error {
-	asked := form(c)
-	p, err := deadPlanOf(act, asked)
+	fields := form(c)
+	p, err := deadPlanOf(act, fields)
 	if err != nil {
 		return err
 	}
@@ -191,34 +191,34 @@ func (u *ui) previewDead(c *guard.Call, act, notice string) error {
 		Back: pageLink(c.Base(), "dead", "stream", p.stream), Groups: newTally("By group", "Group", groups, 0, nil).Rows, CLI: p.commandLine(), Curl: p.curl(c),
 		Hidden: []nameValue{{"count", strconv.Itoa(p.count)}, {"confirm", p.sentence()}},
 	}
-	query := deadQuery(asked)
+	query := deadQuery(fields)
 	for _, name := range slices.Sorted(maps.Keys(query)) {
 		for _, value := range query[name] {
 			page.Hidden = append(page.Hidden, nameValue{name, value})
 		}
 	}
-	return u.show(c, "deadpreview", "What will happen", page, func(v *view) { v.Notice = notice })
+	return u.show(c, "deadpreview", "Preview", page, func(v *view) { v.Notice = notice })
 }
 
 func (u *ui) retryDead(c *guard.Call) error {
-	return u.actDead(c, "retry", "Nothing has happened yet: name a reason.", u.desk.Operations.Retry)
+	return u.actDead(c, "retry", "Nothing has changed yet. Check the preview, enter a reason, and confirm again.", u.desk.Operations.Retry)
 }
 
 func (u *ui) discardDead(c *guard.Call) error {
-	return u.actDead(c, "discard", "Nothing has happened yet: name a reason, and say that you are sure.", u.desk.Operations.DiscardDead)
+	return u.actDead(c, "discard", "Nothing has changed yet. Check the preview, enter a reason, tick the checkbox, and confirm again.", u.desk.Operations.DiscardDead)
 }
 
-// actDead begins what a form confirms.
+// actDead starts the operation that a form confirms.
 func (u *ui) actDead(
 	c *guard.Call, act, notice string,
 	begin func(*admin.Operator, string, admin.DeadLetterFilter, string, admin.DeadLetterOptions) (desk.Operation, error),
 ) error {
-	asked := c.R.PostForm
-	p, err := deadPlanOf(act, asked)
+	fields := c.R.PostForm
+	p, err := deadPlanOf(act, fields)
 	if err != nil {
 		return err
 	}
-	if p.count < 1 || p.reason == "" || asked.Get("confirm") != p.sentence() || act == "discard" && asked.Get("sure") != "yes" {
+	if p.count < 1 || p.reason == "" || fields.Get("confirm") != p.sentence() || act == "discard" && fields.Get("sure") != "yes" {
 		return u.previewDead(c, act, notice)
 	}
 	o, err := begin(c.Op, p.stream, p.filter, p.reason, admin.DeadLetterOptions{Limit: p.count, Canary: p.canary, CanaryWait: p.wait})

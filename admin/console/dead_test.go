@@ -29,7 +29,7 @@ func deadLetters(t testing.TB, op *admin.Operator, key string) []admin.DeadLette
 	return all
 }
 
-func TestConsolePutsBackAndDiscardsOnlyTheDeadLettersOfItsPreview(t *testing.T) {
+func TestConsolePutsBackAndDiscardsOnlyPreviewedDeadLetters(t *testing.T) {
 	t.Parallel()
 	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
 		_, op := admintest.Service(t, client, 1)
@@ -39,24 +39,24 @@ func TestConsolePutsBackAndDiscardsOnlyTheDeadLettersOfItsPreview(t *testing.T) 
 		s := newSite(t, op, nil)
 		at := "stream=" + url.QueryEscape(key)
 		if _, page := s.get(t, "streams?key="+url.QueryEscape(key)); !strings.Contains(page, "62 dead letters") || !strings.Contains(page, `href="./dead?stream=`) {
-			t.Errorf("the streams:\n%s", page)
+			t.Errorf("page of streams does not link to the 62 dead letters:\n%s", page)
 		}
 		_, list := s.get(t, "dead?"+at)
 		if strings.Count(list, `type="checkbox" name="id"`) != 50 || !strings.Contains(list, `id="next"`) || !strings.Contains(list, "no such bank") {
-			t.Errorf("the list:\n%s", list)
+			t.Errorf("list is not the first page of 50 dead letters:\n%s", list)
 		}
 		if _, list := s.get(t, "dead?group=mails&"+at); strings.Count(list, `type="checkbox" name="id"`) != 2 || strings.Contains(list, "no such bank") {
-			t.Errorf("of a group:\n%s", list)
+			t.Errorf("list of the group mails does not have its 2 dead letters only:\n%s", list)
 		}
 
 		_, page := s.get(t, "preview-retry-dead?text=bank&"+at)
 		form := formOf(page, `action="./retry-dead"`)
-		sentence := "Put back 60 dead letters of " + key + ", whose error says “bank”; 10 first"
+		sentence := "Put back 60 dead letters of " + key + ", whose error contains “bank”; 10 first"
 		if form.Get("confirm") != sentence || form.Get("canary") != "10" {
-			t.Fatalf("the preview asks for %q with %v", form.Get("confirm"), form)
+			t.Fatalf("confirmation of the preview = %q, form %v", form.Get("confirm"), form)
 		}
 		for name, change := range map[string]func(url.Values){
-			"not confirmed": func(f url.Values) { f.Del("confirm") }, "more": func(f url.Values) { f.Set("count", "62") },
+			"not confirmed": func(f url.Values) { f.Del("confirm") }, "larger count": func(f url.Values) { f.Set("count", "62") },
 			"no filter": func(f url.Values) { f.Del("text") }, "no canary": func(f url.Values) { f.Set("canary", "0") },
 			"no reason": func(f url.Values) { f.Del("reason") },
 		} {
@@ -64,41 +64,45 @@ func TestConsolePutsBackAndDiscardsOnlyTheDeadLettersOfItsPreview(t *testing.T) 
 			changed.Set("reason", "mended")
 			change(changed)
 			status, answer, location := s.post(t, "retry-dead", changed)
-			if status != http.StatusOK || location != "" || !strings.Contains(answer, "Nothing has happened yet") || len(deadLetters(t, op, key)) != 62 {
-				t.Errorf("%s: %d to %q", name, status, location)
+			if status != http.StatusOK || location != "" || !strings.Contains(answer, "Nothing has changed yet") || len(deadLetters(t, op, key)) != 62 {
+				t.Errorf("%s: status %d, location %q; want a new preview", name, status, location)
 			}
 		}
-		form.Set("canary", "0") // because no group reads
+		form.Set("canary", "0") // no group reads the stream
 		form.Set("reason", "mended")
 		_, page, _ = s.post(t, "retry-dead", form)
 		form = formOf(page, `action="./retry-dead"`)
 		form.Set("reason", "mended")
 		status, _, location := s.post(t, "retry-dead", form)
 		if status != http.StatusSeeOther || !strings.HasPrefix(location, sitePrefix+"operations/") {
-			t.Fatalf("%d to %q:\n%s", status, location, page)
+			t.Fatalf("status %d, location %q:\n%s", status, location, page)
 		}
-		redistest.Eventually(t, "the work to be done", func() bool {
+		redistest.Eventually(t, "the operation to end", func() bool {
 			_, page := s.get(t, location)
 			return strings.Contains(page, "<strong>done</strong>") && strings.Contains(page, "60 done")
 		})
 		if n := client.XLen(t.Context(), key).Val(); n != 60 {
-			t.Errorf("%d entries are back", n)
+			t.Errorf("%d entries are back in the stream, want 60", n)
 		}
 
 		left := deadLetters(t, op, key)
 		_, page, _ = s.post(t, "preview-discard-dead", url.Values{"stream": {key}, "id": {left[1].ID}})
 		form = formOf(page, `action="./discard-dead"`)
 		form.Set("reason", "late")
-		if _, page, _ := s.post(t, "discard-dead", form); !strings.Contains(page, "say that you are sure") {
-			t.Errorf("nobody was asked:\n%s", page)
+		if _, page, _ := s.post(t, "discard-dead", form); !strings.Contains(page, "tick the checkbox") {
+			t.Errorf("discard without the checkbox does not show a new preview:\n%s", page)
 		}
 		form.Set("sure", "yes")
-		if status, page, _ = s.post(t, "discard-dead", form); status != http.StatusSeeOther {
-			t.Errorf("%d:\n%s", status, page)
+		if status, page, location = s.post(t, "discard-dead", form); status != http.StatusSeeOther {
+			t.Fatalf("status %d, want %d:\n%s", status, http.StatusSeeOther, page)
 		}
-		redistest.Eventually(t, "one to be discarded", func() bool { return len(deadLetters(t, op, key)) == 1 })
-		if now := deadLetters(t, op, key); now[0].ID != left[0].ID {
-			t.Errorf("another one is left: %+v", now[0])
+		// The audit records the discard after the deletion, so wait for the end of the operation.
+		redistest.Eventually(t, "the discard operation to end", func() bool {
+			_, page := s.get(t, location)
+			return strings.Contains(page, "<strong>done</strong>")
+		})
+		if now := deadLetters(t, op, key); len(now) != 1 || now[0].ID != left[0].ID {
+			t.Errorf("dead letters after the discard: %+v, want only %s", now, left[0].ID)
 		}
 		// A stream outside the keyspace has an audit of its own; the keyspace gets its copy right after.
 		redistest.Eventually(t, "the audit to have both acts", func() bool {
@@ -108,7 +112,7 @@ func TestConsolePutsBackAndDiscardsOnlyTheDeadLettersOfItsPreview(t *testing.T) 
 	})
 }
 
-func TestConsoleShowsDeadLettersAndTheirDataWhereItIsAskedFor(t *testing.T) {
+func TestConsoleShowsDeadLettersAndTheirBodiesOnRequest(t *testing.T) {
 	t.Parallel()
 	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
 		_, op := admintest.Service(t, client, 1)
@@ -119,19 +123,19 @@ func TestConsoleShowsDeadLettersAndTheirDataWhereItIsAskedFor(t *testing.T) {
 		_, page := s.get(t, at)
 		if strings.Contains(page, "4111") || !strings.Contains(page, "delivery 3") || strings.Contains(page, admintest.Hostile) ||
 			!strings.Contains(html.UnescapeString(page), "luatx dead retry --reason '…' --yes -- '"+key+"'") {
-			t.Errorf("one dead letter:\n%s", page)
+			t.Errorf("page of a dead letter:\n%s", page)
 		}
 		if _, page := s.get(t, at+"&body=1"); !strings.Contains(page, "4111") {
-			t.Errorf("its data:\n%s", page)
+			t.Errorf("page does not show the body on request:\n%s", page)
 		}
 		if status, _ := s.get(t, "letter?stream="+url.QueryEscape(key)+"&id=-"); status != http.StatusUnprocessableEntity {
-			t.Errorf("an id that means all: %d", status)
+			t.Errorf("id -: status %d, want %d", status, http.StatusUnprocessableEntity)
 		}
-		if status, page := s.get(t, "dead?stream=nobody"); status != http.StatusOK || !strings.Contains(page, "No stream has this name") {
-			t.Errorf("an unknown stream: %d", status)
+		if status, page := s.get(t, "dead?stream=nobody"); status != http.StatusOK || !strings.Contains(page, "This stream does not exist") {
+			t.Errorf("unknown stream: status %d\n%s", status, page)
 		}
 		if n := client.XLen(t.Context(), stream.DeadLetterKey(key)).Val(); n != 1 {
-			t.Errorf("%d dead letters", n)
+			t.Errorf("%d dead letters, want 1", n)
 		}
 	})
 }
@@ -144,7 +148,7 @@ func TestConsoleImportsTheLinesOfAnExportAfterAPreview(t *testing.T) {
 		admintest.DeadLetters(t, client, key, "billing", "no such bank", 3)
 		s, at := newSite(t, op, nil), "stream="+url.QueryEscape(key)
 		if _, page := s.get(t, "dead?"+at); !strings.Contains(page, "./import-dead?stream=") {
-			t.Errorf("the list leads to no import:\n%s", page)
+			t.Errorf("list does not link to the import:\n%s", page)
 		}
 		var lines strings.Builder
 		_, err := op.DeadLetters(key).Export(redistest.Soon(t), &lines, admin.DeadLetterFilter{})
@@ -154,7 +158,7 @@ func TestConsoleImportsTheLinesOfAnExportAfterAPreview(t *testing.T) {
 		redistest.Must(t, err)
 
 		if _, page := s.get(t, "import-dead?"+at); !strings.Contains(page, `type="file"`) || !strings.Contains(page, `enctype="multipart/form-data"`) {
-			t.Errorf("the form:\n%s", page)
+			t.Errorf("import page has no form for a file:\n%s", page)
 		}
 		send := func(to string, form url.Values, file string) (int, string, string) {
 			t.Helper()
@@ -174,42 +178,42 @@ func TestConsoleImportsTheLinesOfAnExportAfterAPreview(t *testing.T) {
 		}
 		_, page, _ := send("preview-import-dead", url.Values{"stream": {key}}, lines.String())
 		sentence := "Import 1 dead letter of " + key
-		if form := formOf(page, `action="./import-dead"`); form.Get("confirm") != sentence || !strings.Contains(page, "2 exist already") ||
+		if form := formOf(page, `action="./import-dead"`); form.Get("confirm") != sentence || !strings.Contains(page, "2 already exist") ||
 			!strings.Contains(html.UnescapeString(page), "luatx dead import --reason '…' --yes -- '"+key+"' dead.ndjson") {
-			t.Fatalf("the preview asks for %q:\n%s", form.Get("confirm"), page)
+			t.Fatalf("confirmation of the preview = %q:\n%s", form.Get("confirm"), page)
 		}
 		good := url.Values{"stream": {key}, "lines": {lines.String()}, "reason": {"again"}, "confirm": {sentence}}
 		for name, value := range map[string]string{"confirm": "Import 3 dead letters of " + key, "reason": "", "lines": ""} {
 			form := maps.Clone(good)
 			form[name] = []string{value}
 			if status, page, location := send("import-dead", form, ""); status != http.StatusOK || location != "" || len(deadLetters(t, op, key)) != 2 {
-				t.Errorf("without %s: %d to %q:\n%s", name, status, location, page)
+				t.Errorf("wrong %s: status %d, location %q:\n%s", name, status, location, page)
 			}
 		}
 		for lines, want := range map[string]string{"x": "line 1", `{"stream":"other","fields":["a","b"]}`: "line 1: the stream"} {
 			if status, page, _ := send("preview-import-dead", url.Values{"stream": {key}, "lines": {lines}}, ""); status != http.StatusUnprocessableEntity || !strings.Contains(page, want) {
-				t.Errorf("%s: %d:\n%s", lines, status, page)
+				t.Errorf("lines %s: status %d; want an error with %q:\n%s", lines, status, want, page)
 			}
 		}
 		if status, _, _ := send("preview-import-dead", url.Values{"stream": {key}}, strings.Repeat("x", 2<<20)); status != http.StatusRequestEntityTooLarge {
-			t.Errorf("2 MB: %d", status)
+			t.Errorf("body of 2 MB: status %d, want %d", status, http.StatusRequestEntityTooLarge)
 		}
 		status, page, location := send("import-dead", good, "")
 		if status != http.StatusSeeOther || !strings.HasPrefix(location, sitePrefix+"operations/") {
-			t.Fatalf("%d to %q:\n%s", status, location, page)
+			t.Fatalf("status %d, location %q:\n%s", status, location, page)
 		}
 		redistest.Eventually(t, "the import to end", func() bool {
 			_, page := s.get(t, location)
 			return strings.Contains(page, "<strong>done</strong>") && strings.Contains(page, "1 done")
 		})
 		if n := len(deadLetters(t, op, key)); n != 3 {
-			t.Errorf("%d dead letters", n)
+			t.Errorf("%d dead letters after the import, want 3", n)
 		}
-		if _, page, _ := send("preview-import-dead", good, ""); !strings.Contains(page, "All 3 dead letters exist already") {
-			t.Errorf("a second import:\n%s", page)
+		if _, page, _ := send("preview-import-dead", good, ""); !strings.Contains(page, "All 3 dead letters already exist") {
+			t.Errorf("preview of a second import:\n%s", page)
 		}
 		if _, page := s.get(t, "audit"); !strings.Contains(page, "again") || !strings.Contains(page, "import") {
-			t.Errorf("the audit:\n%s", page)
+			t.Errorf("audit does not record the import:\n%s", page)
 		}
 	})
 }

@@ -15,14 +15,14 @@ import (
 	"github.com/luatx/luatx/outbox"
 )
 
-// importPage takes exported dead letters of a stream, and shows the effect of an import before it happens.
+// importPage accepts exported dead letters of a stream, and shows the effect of an import before it happens.
 type importPage struct {
 	Stream, Lines, Back, Sentence, Reason, CLI, Curl string
-	// Read is the number of lines, Missing and Known are the numbers of dead letters that the stream lacks and has.
+	// Read is the number of lines. The stream lacks Missing of their dead letters, and already has Known.
 	Read, Missing, Known int
 }
 
-// importing is an import as a form names it.
+// importing is an import as given by a form.
 type importing struct {
 	stream, lines, reason string
 	result                outbox.ImportResult // of the preview
@@ -46,7 +46,7 @@ func (u *ui) importingOf(c *guard.Call) (i importing, err error) {
 	}
 	file, _, err := c.R.FormFile("file")
 	if err == nil {
-		defer file.Close() //nolint:errcheck // it was only read
+		defer file.Close() //nolint:errcheck // the file was only read
 		text, err := io.ReadAll(file)
 		if err != nil {
 			return i, err
@@ -61,7 +61,7 @@ func (u *ui) importingOf(c *guard.Call) (i importing, err error) {
 	return i, err
 }
 
-// sentence names the import. It is the confirmation: an import happens if its form has the sentence of its preview.
+// sentence describes the import. It is the confirmation: an import runs only if its form contains the same sentence.
 func (i importing) sentence() string {
 	text := pretty.Thousands(i.result.Imported) + " dead letters of "
 	if i.result.Imported == 1 {
@@ -70,19 +70,19 @@ func (i importing) sentence() string {
 	return "Import " + text + i.stream
 }
 
-// commandLine is the same import of a file for a terminal.
+// commandLine returns the command for the same import of a file.
 func (i importing) commandLine() string {
 	return "luatx dead import --reason " + shell(cmp.Or(i.reason, "…")) + " --yes -- " + shell(i.stream) + " " + importFile
 }
 
-// curl is the same import of a file by the API. It makes the request of the lines with jq.
+// curl returns the API request for the same import of a file. jq builds the request from the lines.
 func (i importing) curl(c *guard.Call) string {
 	return "jq -s --arg stream " + shell(i.stream) + " --arg reason " + shell(cmp.Or(i.reason, "…")) +
 		" '{$stream, $reason, letters: .}' " + importFile + " | \\\n" +
 		"curl -X POST " + shell(apiAddress(c, "dead/import")) + " \\\n  -H 'Content-Type: application/json' \\\n  -d @-"
 }
 
-// importFile is the name that the API gives an export.
+// importFile is the file name of an export by the API.
 const importFile = "dead.ndjson"
 
 // previewImport shows the effect of an import.
@@ -99,17 +99,17 @@ func (u *ui) showImport(c *guard.Call, i importing, notice string) error {
 		Stream: i.stream, Lines: i.lines, Back: pageLink(c.Base(), "dead", "stream", i.stream), Sentence: i.sentence(), Reason: i.reason,
 		CLI: i.commandLine(), Curl: i.curl(c), Read: i.result.Read, Missing: i.result.Imported, Known: i.result.Skipped[outbox.Known],
 	}
-	return u.show(c, "deadimport", "What will happen", page, func(v *view) { v.Notice = notice })
+	return u.show(c, "deadimport", "Preview", page, func(v *view) { v.Notice = notice })
 }
 
-// importDead begins the import that a form confirms.
+// importDead starts the import that a form confirms.
 func (u *ui) importDead(c *guard.Call) error {
 	i, err := u.importingOf(c)
 	if err != nil {
 		return err
 	}
 	if i.result.Imported == 0 || i.reason == "" || c.R.PostForm.Get("confirm") != i.sentence() {
-		return u.showImport(c, i, "Nothing has happened yet: name a reason.")
+		return u.showImport(c, i, "Nothing has been imported yet. Check the preview, enter a reason, and confirm again.")
 	}
 	o, err := u.desk.Operations.Import(c.Op, i.stream, strings.NewReader(i.lines), i.reason)
 	if err != nil {

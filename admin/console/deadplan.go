@@ -40,13 +40,13 @@ func deadPlanOf(act string, form url.Values) (p deadPlan, err error) {
 	for name, into := range map[string]*int{"count": &p.count, "canary": &p.canary} {
 		if text := form.Get(name); text != "" {
 			if *into, err = strconv.Atoi(text); err != nil || *into < 0 {
-				return p, unfit(fmt.Errorf("%s is %.40q: use a whole number", name, text))
+				return p, unfit(fmt.Errorf("%s is %.40q; use a whole number that is not negative", name, text))
 			}
 		}
 	}
 	if text := form.Get("canary_wait"); text != "" {
 		if p.wait, err = time.ParseDuration(text); err != nil {
-			return p, unfit(fmt.Errorf("canary_wait is %.40q: use 30s or 5m", text))
+			return p, unfit(fmt.Errorf("canary_wait is %.40q; use a duration such as 30s or 5m", text))
 		}
 	}
 	options := admin.DeadLetterOptions{Limit: p.count, Canary: max(0, p.canary), CanaryWait: p.wait}
@@ -69,10 +69,10 @@ func (p deadPlan) meant() string {
 		words = append(words, "of type "+p.filter.Type)
 	}
 	if p.filter.Text != "" {
-		words = append(words, "whose error says “"+p.filter.Text+"”")
+		words = append(words, "whose error contains “"+p.filter.Text+"”")
 	}
 	if p.since != "" {
-		words = append(words, "of the last "+p.since)
+		words = append(words, "dead-lettered within the last "+p.since)
 	}
 	return strings.Join(words, ", ")
 }

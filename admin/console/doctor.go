@@ -23,15 +23,15 @@ func (u *ui) doctor(c *guard.Call) error {
 	if err != nil {
 		return err
 	}
-	page := doctorPage{Level: "good", Verdict: "Nothing is wrong", Repair: !u.desk.NoRepair}
+	page := doctorPage{Level: "good", Verdict: "No problems found", Repair: !u.desk.NoRepair}
 	for i := range found {
 		d := diagnosed{Diagnosis: found[i]}
 		switch d.Severity {
 		case admin.Failing:
-			d.Level, page.Level, page.Verdict = "bad", "bad", "Something is wrong"
+			d.Level, page.Level, page.Verdict = "bad", "bad", "luatx does not work correctly: resolve the errors below"
 		case admin.Risky:
 			if d.Level = "warn"; page.Level == "good" {
-				page.Level, page.Verdict = "warn", "It works until something happens"
+				page.Level, page.Verdict = "warn", "luatx works, but is at risk: see the warnings below"
 			}
 		}
 		page.Found = append(page.Found, d)
@@ -51,10 +51,10 @@ func (u *ui) doctor(c *guard.Call) error {
 }
 
 func (u *ui) fix(c *guard.Call) error {
-	begun, err := u.desk.Operations.Fix(c.Op)
+	started, err := u.desk.Operations.Fix(c.Op)
 	if err != nil {
 		return err
 	}
-	c.Redirect("operations/" + begun.ID)
+	c.Redirect("operations/" + started.ID)
 	return nil
 }

@@ -32,7 +32,7 @@ type eventPage struct {
 	Erased, NoBody, Shown                bool
 	Data, DataNote, ShowLink, HideLink   string
 	CLI, Curl                            string
-	Holder                               *admin.Process // the relay that holds the lease; nil: it is not known
+	Holder                               *admin.Process // the relay that holds the lease; nil if it is unknown
 }
 
 // foundPage lists the events of an id.
@@ -49,14 +49,14 @@ type foundEvent struct {
 func (u *ui) event(c *guard.Call) error {
 	id := c.Query.Get("id")
 	if id == "" {
-		return &guard.Problem{Status: http.StatusBadRequest, Title: "Which event?", Detail: "Name its id."}
+		return &guard.Problem{Status: http.StatusBadRequest, Title: "Missing event id", Detail: "Enter the id of an event."}
 	}
 	if !c.Query.Has("slot") {
 		return u.find(c, id)
 	}
 	slot, err := strconv.Atoi(c.Query.Get("slot"))
 	if err != nil {
-		return &guard.Problem{Status: http.StatusBadRequest, Title: "That is no slot", Detail: "Use a number from 0 to 16383."}
+		return &guard.Problem{Status: http.StatusBadRequest, Title: "Invalid slot", Detail: "slot must be a number from 0 to 16383."}
 	}
 	if err := u.desk.Ours(slot); err != nil {
 		return err
@@ -109,11 +109,11 @@ func (u *ui) find(c *guard.Call, id string) error {
 
 // states describes the states of an event.
 var states = map[outbox.State]struct{ level, about, at string }{
-	outbox.Pending: {"", "pending: it is due, or will be at its time", "Next attempt"},
-	outbox.Leased:  {"", "a relay has it in hand", "Its lease ends"},
-	outbox.Waiting: {"", "waiting behind others of its lane", ""},
-	outbox.Sent:    {"good", "sent: it was published", "Sent"},
-	outbox.Parked:  {"bad", "parked: it stays until somebody acts", "Parked"},
+	outbox.Pending: {"", "Due now, or becomes due at its time", "Next attempt"},
+	outbox.Leased:  {"", "Leased: a relay is publishing it", "Lease ends"},
+	outbox.Waiting: {"", "Waits behind an earlier event with the same ordering key", ""},
+	outbox.Sent:    {"good", "Published", "Sent"},
+	outbox.Parked:  {"bad", "Parked: it stays until an operator acts", "Parked"},
 }
 
 func (u *ui) newEventPage(c *guard.Call, e outbox.Event, broken error, now time.Time) eventPage {
@@ -142,7 +142,7 @@ func (u *ui) newEventPage(c *guard.Call, e outbox.Event, broken error, now time.
 		p.Shown = true
 		p.Data, p.DataNote = readable(shown.Data)
 		if broken != nil && !errors.Is(broken, outbox.ErrNotFound) {
-			p.DataNote = "It cannot be decoded: " + broken.Error()
+			p.DataNote = "The body cannot be decoded: " + broken.Error()
 		}
 	}
 	if p.CanRearm {
@@ -155,14 +155,14 @@ func (u *ui) newEventPage(c *guard.Call, e outbox.Event, broken error, now time.
 // maxShown is the maximum number of bytes of a body on a page.
 const maxShown = 256 << 10
 
-// readable returns data for a page: JSON is indented if it is small and shallow, other text is unchanged, and bytes are in
-// hex.
+// readable returns data for a page. It indents JSON that is small and shallow, returns other text unchanged, and returns
+// bytes in hexadecimal.
 func readable(data []byte) (text, note string) {
 	if len(data) == 0 {
-		return "", "It has no data."
+		return "", "The body is empty."
 	}
 	if len(data) > maxShown {
-		data, note = data[:maxShown], fmt.Sprintf("The first %s of %s.", size(maxShown), size(int64(len(data))))
+		data, note = data[:maxShown], fmt.Sprintf("Showing the first %s of %s.", size(maxShown), size(int64(len(data))))
 	}
 	if note == "" {
 		if indented, ok := pretty.JSON(data); ok {
@@ -172,5 +172,5 @@ func readable(data []byte) (text, note string) {
 	if utf8.Valid(data) {
 		return string(data), note
 	}
-	return fmt.Sprintf("%x", data[:min(len(data), 4096)]), "It is no text: these are its bytes in hex, the first 4,096 at most."
+	return fmt.Sprintf("%x", data[:min(len(data), 4096)]), "The body is not text. It is shown in hexadecimal, up to the first 4,096 bytes."
 }

@@ -20,14 +20,14 @@ type eventsPage struct {
 	First, Next string
 }
 
-// stateLink leads to the events of a state.
+// stateLink is a link to the events in a state.
 type stateLink struct {
 	State   outbox.State
 	Link    string
 	Current bool
 }
 
-// actLink is what the reader may do to the events that are listed.
+// actLink is a link to an operation on the listed events.
 type actLink struct {
 	Act        outbox.Act
 	Name, Path string
@@ -42,12 +42,12 @@ type stateRow struct {
 	Behind, BehindLink string
 }
 
-// actNames are the acts for people.
+// actNames are the displayed names of the operations.
 var actNames = map[outbox.Act]string{
 	outbox.ActRetry: "Retry", outbox.ActReschedule: "Reschedule", outbox.ActCancel: "Cancel", outbox.ActPark: "Park", outbox.ActDiscard: "Discard",
 }
 
-// actsOn are the acts on the events of a state that a list offers. Parked events have a page of their own.
+// actsOn returns the operations that a list offers for events in a state. Parked events have a page of their own.
 func actsOn(state outbox.State) []outbox.Act {
 	switch state {
 	case outbox.Pending, outbox.Retrying:
@@ -61,7 +61,7 @@ func actsOn(state outbox.State) []outbox.Act {
 	}
 }
 
-// actLinks are the acts that the reader may do to the events of a state.
+// actLinks returns the operations that the reader may run on events in a state.
 func actLinks(c *guard.Call, state outbox.State, f outbox.Filter, event string) []actLink {
 	var all []actLink
 	for _, act := range actsOn(state) {
@@ -121,7 +121,7 @@ func (u *ui) events(c *guard.Call) error {
 	return u.show(c, "events", "Events: "+string(state), page)
 }
 
-// distance says how long ago a time was, or in what time it will be.
+// distance formats how far a time is in the past or in the future.
 func distance(now, at time.Time) string {
 	switch {
 	case at.IsZero():
@@ -132,7 +132,7 @@ func distance(now, at time.Time) string {
 	return span(now.Sub(at)) + " ago"
 }
 
-// eventRoutes are the list of events by state and the acts on them.
+// eventRoutes returns the routes of the list of events by state and of the operations on them.
 func (u *ui) eventRoutes() []guard.Route {
 	all := []guard.Route{{Pattern: "GET /events", Needs: guard.MayView, Do: u.events, Scans: true}}
 	for _, act := range outbox.Acts() {

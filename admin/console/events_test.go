@@ -19,7 +19,7 @@ import (
 	"github.com/luatx/luatx/outbox"
 )
 
-// confirm sends the form of a preview again with what a reader adds, and returns where it leads.
+// confirm submits the form of a preview with more fields. It returns the status, the page and the location of a redirect.
 func confirm(t *testing.T, s *site, to, page string, added url.Values) (status int, next, location string) {
 	t.Helper()
 	sent := url.Values{}
@@ -44,7 +44,7 @@ func TestEventsOfEveryStateAreListedAndChangedAfterAPreview(t *testing.T) {
 			t.Helper()
 			for _, want := range wants {
 				if !strings.Contains(page, want) {
-					t.Errorf("the page does not say %q:\n%s", want, page)
+					t.Errorf("page does not contain %q:\n%s", want, page)
 				}
 			}
 		}
@@ -55,7 +55,7 @@ func TestEventsOfEveryStateAreListedAndChangedAfterAPreview(t *testing.T) {
 		_, page = s.get(t, "events?state=scheduled&destination=none")
 		shows(page, "No scheduled event matches")
 		if status, _ := s.get(t, "events?state=lost"); status != http.StatusBadRequest {
-			t.Errorf("a state that does not exist: %d", status)
+			t.Errorf("unknown state: status %d, want %d", status, http.StatusBadRequest)
 		}
 		at := strconv.Itoa(slot)
 		_, page = s.get(t, "event?slot="+at+"&id=later")
@@ -64,12 +64,12 @@ func TestEventsOfEveryStateAreListedAndChangedAfterAPreview(t *testing.T) {
 		_, page = s.get(t, "preview-events-reschedule?state=scheduled&event="+at+":later")
 		shows(page, "Reschedule 1 scheduled event")
 		status, page, location := confirm(t, s, "events-reschedule", page, url.Values{"reason": {"they moved"}, "at": {"2100-01-01T00:00:00Z"}})
-		if shows(page, "Nothing has happened yet", "to 2100-01-01T00:00:00Z"); status != http.StatusOK || location != "" {
-			t.Errorf("%d, %s", status, location)
+		if shows(page, "Nothing has changed yet", "to 2100-01-01T00:00:00Z"); status != http.StatusOK || location != "" {
+			t.Errorf("changed time without a new preview: status %d, location %q", status, location)
 		}
 		_, page, location = confirm(t, s, "events-reschedule", page, url.Values{"reason": {"they moved"}, "at": {"2100-01-01T00:00:00Z"}})
 		if !strings.Contains(location, "operations/") {
-			t.Errorf("it leads to %q:\n%s", location, page)
+			t.Errorf("confirmed reschedule: location %q, want an operation:\n%s", location, page)
 		}
 		redistest.Eventually(t, "the event to move", func() bool {
 			e, err := op.Outbox().Show(redistest.Soon(t), slot, "later")
@@ -78,27 +78,27 @@ func TestEventsOfEveryStateAreListedAndChangedAfterAPreview(t *testing.T) {
 
 		_, page = s.get(t, "preview-events-discard?state=pending&event="+at+":due")
 		if _, _, location := confirm(t, s, "events-discard", page, url.Values{"reason": {"never"}}); location != "" {
-			t.Error("an event is discarded although the reader has not confirmed it")
+			t.Error("discard without the checkbox starts an operation")
 		}
 		if _, _, location := confirm(t, s, "events-discard", page, url.Values{"sure": {"yes"}}); location != "" {
-			t.Error("an event is discarded without a reason")
+			t.Error("discard without a reason starts an operation")
 		}
 		if _, _, location := confirm(t, s, "events-discard", page, url.Values{"sure": {"yes"}, "reason": {"never"}}); location == "" {
-			t.Error("nothing is discarded")
+			t.Error("confirmed discard starts no operation")
 		}
-		redistest.Eventually(t, "the event to go", func() bool {
+		redistest.Eventually(t, "the event to be discarded", func() bool {
 			c, err := op.Outbox().Counts(redistest.Soon(t))
 			return err == nil && c.Pending == 1
 		})
 		for r, err := range op.Audit(redistest.Soon(t), time.Time{}) {
 			redistest.Must(t, err)
 			if r.Who != "bob" || r.Act != string(outbox.ActReschedule) && r.Act != string(outbox.ActDiscard) {
-				t.Errorf("%+v", r)
+				t.Errorf("unexpected audit record %+v", r)
 			}
 		}
 		s.access = httpapi.MayRetry
 		if _, page = s.get(t, "events"); strings.Contains(page, "Discard") || !strings.Contains(page, "Park selected…") {
-			t.Error("it offers what the reader may not do")
+			t.Error("page offers a discard to a reader without the right to purge, or no park")
 		}
 	})
 }

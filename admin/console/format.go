@@ -9,7 +9,7 @@ import (
 	"github.com/luatx/luatx/internal/pretty"
 )
 
-// consoleFuncs are the functions of the templates.
+// consoleFuncs are the functions that templates may call.
 var consoleFuncs = template.FuncMap{
 	"num": pretty.Thousands, "dur": span, "bytes": size, "rate": perSecond,
 	"when":  func(at time.Time) string { return at.UTC().Format("2006-01-02 15:04:05") + " UTC" },

@@ -18,7 +18,7 @@ func TestNumbersTimesAndSizesAreWrittenForPeople(t *testing.T) {
 		size(999): "999 B", size(1500): "1.5 kB", size(3_200_000_000): "3.2 GB", perSecond(0): "0", perSecond(1.26): "1.3", perSecond(4999.6): "5,000",
 	} {
 		if got != want {
-			t.Errorf("%q, want %q", got, want)
+			t.Errorf("got %q, want %q", got, want)
 		}
 	}
 }
@@ -27,12 +27,12 @@ func TestShellReadsEachQuotedWordUnchanged(t *testing.T) {
 	t.Parallel()
 	sh, err := exec.LookPath("sh")
 	if err != nil {
-		t.Skip("there is no sh")
+		t.Skip("sh is not on PATH")
 	}
 	for _, word := range []string{"", "plain", "it's", "a b", "$(id)", "`id`", "-x", "\\", "'", "a\nb", "!!", "*", "~", "{a,b}", "ü", "a;b&c|d>e"} {
 		got, err := exec.CommandContext(t.Context(), sh, "-c", "printf %s "+shell(word)).Output()
 		if err != nil || string(got) != word {
-			t.Errorf("%q became %q, %v", word, got, err)
+			t.Errorf("the shell reads %q as %q, %v", word, got, err)
 		}
 	}
 }
@@ -40,15 +40,15 @@ func TestShellReadsEachQuotedWordUnchanged(t *testing.T) {
 func TestDataIsShownAsIndentedJSONTextOrHexUpToALimit(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct{ data, text, note string }{
-		{``, "", "no data"},
+		{``, "", "The body is empty."},
 		{`{"b":1,"a":[1,2.50,9007199254740993]}`, "{\n  \"b\": 1,\n  \"a\": [\n    1,\n    2.50,\n    9007199254740993\n  ]\n}", ""},
 		{`plain <b>`, "plain <b>", ""},
-		{"\xff\x00", "ff00", "no text"},
-		{`"` + strings.Repeat("x", 300_000) + `"`, `"` + strings.Repeat("x", maxShown-1), "The first 262.1 kB of 300.0 kB."},
+		{"\xff\x00", "ff00", "not text"},
+		{`"` + strings.Repeat("x", 300_000) + `"`, `"` + strings.Repeat("x", maxShown-1), "Showing the first 262.1 kB of 300.0 kB."},
 	} {
 		text, note := readable([]byte(c.data))
 		if text != c.text || (note == "") != (c.note == "") || !strings.Contains(note, c.note) {
-			t.Errorf("%.40q: %.80q, %q", c.data, text, note)
+			t.Errorf("readable(%.40q) = %.80q, %q", c.data, text, note)
 		}
 	}
 }

@@ -64,7 +64,7 @@ var historyRanges = []struct {
 	{"30 days", "month", "--since 720h --step 24h", desk.Month(), 24 * time.Hour},
 }
 
-// around is how much of the history the page shows before and after a time.
+// around is the time that the page shows before and after a given time.
 const around = 30 * time.Minute
 
 // history shows a part of the history.
@@ -81,7 +81,7 @@ func (u *ui) history(c *guard.Call) error {
 		return u.historyAt(c, page)
 	}
 	if chosen < 0 {
-		return guard.BadRequest("range %.80q: use day, month, or nothing", c.Query.Get("range"))
+		return guard.BadRequest("range is %.80q; use day or month, or omit it for the last hour", c.Query.Get("range"))
 	}
 	r := historyRanges[chosen]
 	found, err := u.desk.Histories.Recent(c.R.Context(), r.span)
@@ -109,7 +109,7 @@ func (u *ui) historyAt(c *guard.Call, page historyPage) error {
 	}
 	found, err := c.Op.History(c.R.Context(), admin.HistoryRange{Since: at.Add(-around), Until: at.Add(around)})
 	if err != nil {
-		return guard.BadRequest("at: the history has nothing of %v", at.UTC().Format(time.RFC3339))
+		return guard.BadRequest("at is %v; the history does not reach that time", at.UTC().Format(time.RFC3339))
 	}
 	stamp := at.UTC().Format(time.RFC3339)
 	page.About, page.CLI = fmt.Sprintf("around %s UTC", at.UTC().Format("2006-01-02 15:04")), "luatx history --at "+stamp

@@ -150,7 +150,7 @@ func (w *hostileService) work(t *testing.T, act, query string, more url.Values) 
 		}
 	}
 	if location == "" {
-		t.Fatalf("%s has not begun:\n%s", act, page)
+		t.Fatalf("%s did not start:\n%s", act, page)
 	}
 	redistest.Eventually(t, act+" to end", func() bool {
 		_, page := w.get(t, location)
@@ -175,11 +175,11 @@ func TestConsoleEscapesEveryTextFromOutside(t *testing.T) {
 		delete(unseen, "GET /"+asked)
 		status, page := w.get(t, to)
 		if found := foreign(page); found != "" || strings.Contains(page, "<img") {
-			t.Errorf("%s (%d) lets through %q:\n%s", to, status, found, page)
+			t.Errorf("%s (status %d) contains unescaped markup %q:\n%s", to, status, found, page)
 		}
 		sources = append(sources, "title", "who")
 		if missing := slices.DeleteFunc(sources, func(source string) bool { return showsHostile(page, source) }); len(missing) > 0 {
-			t.Errorf("%s (%d) does not show the texts of %q:\n%s", to, status, missing, page)
+			t.Errorf("%s (status %d) does not show the texts of the sources %q:\n%s", to, status, missing, page)
 		}
 	}
 	admintest.Register(t, w.tr, process.Consumer, process.Report{
@@ -255,7 +255,7 @@ func TestConsoleEscapesEveryTextFromOutside(t *testing.T) {
 	stop := admintest.Relay(t, w.tr, func(*message.RawMessage) error {
 		return relay.Classify(hostileText("relay-class"), message.Permanent(errors.New(hostileText("relay error"))))
 	})
-	shown(w.work(t, "rearm", "class=~retried~", url.Values{"canary": {"1"}, "canary_wait": {"20s"}}), "retried", "relay-class")
+	shown(w.work(t, "rearm", "class=~retried~", url.Values{"canary": {"1"}, "canary_wait": {"5m"}}), "retried", "relay-class")
 	stop()
 	_, _, fix := w.site.post(t, "fix", nil)
 	redistest.Eventually(t, "the fix to end", func() bool { _, page := w.get(t, fix); return strings.Contains(page, "<strong>done</strong>") })
@@ -272,7 +272,7 @@ func TestConsoleEscapesEveryTextFromOutside(t *testing.T) {
 	shown(w.work(t, "discard", "class=~class~", url.Values{"reason": {"r"}, "sure": {"yes"}}), "identity")
 	for page := range unseen {
 		if strings.HasPrefix(page, "GET ") && !strings.Contains(page, "{id}") {
-			t.Errorf("%s is a page that the test does not read", page)
+			t.Errorf("page %s is missing from this test", page)
 		}
 	}
 }

@@ -30,14 +30,14 @@ func (u *ui) inbox(c *guard.Call) error {
 }
 
 func (u *ui) forget(c *guard.Call) error {
-	asked := c.R.PostForm
-	if asked.Get("sure") != "yes" || asked.Get("reason") == "" {
-		return &guard.Problem{Status: http.StatusBadRequest, Title: "Nothing has happened", Detail: "Name a reason, and say that you are sure."}
+	fields := c.R.PostForm
+	if fields.Get("sure") != "yes" || fields.Get("reason") == "" {
+		return &guard.Problem{Status: http.StatusBadRequest, Title: "Message not forgotten", Detail: "Go back, enter a reason, and tick the checkbox."}
 	}
-	id := luatx.MessageID{Scope: asked.Get("scope"), Source: asked.Get("source"), ID: asked.Get("id")}
-	if _, err := c.Op.Forget(c.R.Context(), asked.Get("aggregate"), id, asked.Get("reason")); err != nil {
+	id := luatx.MessageID{Scope: fields.Get("scope"), Source: fields.Get("source"), ID: fields.Get("id")}
+	if _, err := c.Op.Forget(c.R.Context(), fields.Get("aggregate"), id, fields.Get("reason")); err != nil {
 		return err
 	}
-	c.Redirect(pageLink("", "inbox", "aggregate", asked.Get("aggregate"), "scope", id.Scope, "source", id.Source, "id", id.ID))
+	c.Redirect(pageLink("", "inbox", "aggregate", fields.Get("aggregate"), "scope", id.Scope, "source", id.Source, "id", id.ID))
 	return nil
 }

@@ -16,7 +16,7 @@ import (
 	"github.com/luatx/luatx/outbox"
 )
 
-// operationPage is long work, as it goes on.
+// operationPage shows the progress of an operation.
 type operationPage struct {
 	ID, Name, Who, Why, Level, State, Text, Link string
 	Begun                                        time.Time
@@ -28,21 +28,21 @@ type operationPage struct {
 	Findings                                     []string
 }
 
-// operationNames are the kinds of work, for people.
-var operationNames = map[string]string{"rearm": "Re-arm", "discard": "Discard", "retry": "Retry", "reschedule": "Reschedule", "cancel": "Cancel", "park": "Park", "import": "Import dead letters", "fix": "Settle what disagrees"}
+// operationNames are the displayed names of the kinds of operations.
+var operationNames = map[string]string{"rearm": "Re-arm", "discard": "Discard", "retry": "Retry", "reschedule": "Reschedule", "cancel": "Cancel", "park": "Park", "import": "Import dead letters", "fix": "Repair inconsistencies"}
 
-// shownFindings is how many findings a page lists.
+// shownFindings is the maximum number of findings on a page.
 const shownFindings = 200
 
 func (u *ui) operation(c *guard.Call) error {
 	o, ok := u.desk.Operations.Get(c.R.PathValue("id"))
 	if !ok {
-		return &guard.Problem{Status: http.StatusNotFound, Title: "There is no such operation", Detail: "It is unknown here, or so old that it is forgotten. The audit has what it did."}
+		return &guard.Problem{Status: http.StatusNotFound, Title: "Operation not found", Detail: "This console lists only its own latest operations, since it started. The audit records the changes of all operations."}
 	}
 	page := newOperationPage(c.Base(), o)
 	page.Total, _ = strconv.Atoi(c.Query.Get("of"))
 	if page.Total = max(page.Total, page.Done); !page.Running {
-		page.Total = 0 // it is said in words
+		page.Total = 0 // a finished operation has no progress bar
 	}
 	if o.Rearm != nil {
 		page.rearmed(*o.Rearm)
@@ -57,7 +57,7 @@ func (u *ui) operation(c *guard.Call) error {
 	page.Figures = append(page.Figures, figure{Name: "Parked now", Value: pretty.Thousands(now.Stats.Counts.Parked)},
 		figure{Name: "Pending now", Value: pretty.Thousands(now.Stats.Counts.Pending)})
 	if now.Rates != nil {
-		page.Figures = append(page.Figures, figure{Name: "Sent", Value: perSecond(now.Rates.Sent), Note: "a second, by all"})
+		page.Figures = append(page.Figures, figure{Name: "Sent", Value: perSecond(now.Rates.Sent), Note: "per second, by all relays"})
 	}
 	for i, f := range o.Findings {
 		if i == shownFindings {
@@ -67,7 +67,7 @@ func (u *ui) operation(c *guard.Call) error {
 		page.Findings = append(page.Findings, f.String())
 	}
 	every := func(*view) {}
-	if page.Running || time.Since(o.Ended) < time.Minute { // what was re-armed is still on its way
+	if page.Running || time.Since(o.Ended) < time.Minute { // re-armed events may still be on their way
 		every = func(v *view) { v.Every, v.Reload = 1000, true }
 	}
 	return u.show(c, "operation", page.Name, page, every)
@@ -81,22 +81,22 @@ func newOperationPage(base string, o desk.Operation) operationPage {
 	took := span(o.Ended.Sub(o.Begun))
 	switch {
 	case o.Running:
-		p.State, p.Text = "running", pretty.Thousands(o.Done)+" done so far."
+		p.State, p.Text = "running", pretty.Thousands(o.Done)+" done so far"
 	case o.Error != "":
-		p.Level, p.State, p.Text = "bad", "ended early", fmt.Sprintf("%s done, after %s: %s", pretty.Thousands(o.Done), took, o.Error)
+		p.Level, p.State, p.Text = "bad", "failed", fmt.Sprintf("The operation failed after %s, with %s done: %s", took, pretty.Thousands(o.Done), o.Error)
 	default:
 		p.Level, p.State, p.Text = "good", "done", fmt.Sprintf("%s done in %s.", pretty.Thousands(o.Done), took)
 	}
 	if r := o.Rearm; r != nil && r.Stopped != "" {
 		p.Level, p.State = "bad", "stopped: "+stops[r.Stopped]
-		p.Text = fmt.Sprintf("%s were re-armed, then it stopped. Most failures are of class %s. Mend that, then begin anew.", pretty.Thousands(r.Rearmed), cmp.Or(r.Class, "(unknown)"))
+		p.Text = fmt.Sprintf("%s were re-armed before the operation stopped. Most failures are of class %s. Fix the cause, then start a new operation.", pretty.Thousands(r.Rearmed), cmp.Or(r.Class, "(unknown)"))
 		if r.Stopped == outbox.StoppedFull {
-			p.Text = fmt.Sprintf("%s were re-armed, then a shard's outbox had no room left. Go on later, at a lower rate.", pretty.Thousands(r.Rearmed))
+			p.Text = fmt.Sprintf("%s were re-armed before the outbox of a shard was full. Start a new operation later, at a lower rate.", pretty.Thousands(r.Rearmed))
 		}
 	}
 	if r := o.Dead; r != nil && r.Stopped {
 		p.Level, p.State = "bad", "stopped: the group did not handle the canary"
-		p.Text = fmt.Sprintf("%s were put back, then it stopped. Mend what they fail of, then begin anew.", pretty.Thousands(r.Done))
+		p.Text = fmt.Sprintf("%s were put back before the operation stopped. Fix the cause of the failures, then start a new operation.", pretty.Thousands(r.Done))
 	}
 	for _, outcome := range slices.Sorted(maps.Keys(o.Skipped)) {
 		if n := o.Skipped[outcome]; n > 0 {
@@ -106,24 +106,24 @@ func newOperationPage(base string, o desk.Operation) operationPage {
 	return p
 }
 
-// stops are the reasons to stop, for people.
+// stops describes the reasons why a re-arm stops.
 var stops = map[outbox.Stop]string{
 	outbox.StoppedByCanary:   "the canary parked again",
-	outbox.StoppedByFailures: "too many parked again",
-	outbox.StoppedFull:       "no room",
+	outbox.StoppedByFailures: "too many events parked again",
+	outbox.StoppedFull:       "an outbox is full",
 }
 
-// rearmed tells how a re-arming goes.
+// rearmed adds the figures of a re-arm.
 func (p *operationPage) rearmed(r outbox.RearmResult) {
 	p.Figures = append(p.Figures, figure{Name: "Re-armed", Value: pretty.Thousands(r.Rearmed)})
 	if canary := r.Canary; canary != (outbox.Canary{}) {
-		note := fmt.Sprintf("%d parked again, %d being tried", canary.ParkedAgain, canary.Trying)
+		note := fmt.Sprintf("%d parked again, %d in progress", canary.ParkedAgain, canary.Trying)
 		p.Figures = append(p.Figures, figure{
 			Name: "Canary sent", Value: fmt.Sprintf("%d of %d", canary.Sent, canary.Sent+canary.ParkedAgain+canary.Trying), Note: note,
 			Level: levelIf(canary.ParkedAgain > 0, "warn"),
 		})
 		if p.Running && r.Rearmed <= canary.Sent+canary.ParkedAgain+canary.Trying {
-			p.Text = "The canary is on its way; the others follow when it was sent."
+			p.Text = "The canary was re-armed. The rest follows when relays have published it."
 		}
 	}
 	p.Figures = append(p.Figures, figure{Name: "Parked again", Value: pretty.Thousands(r.ParkedAgain), Level: levelIf(r.ParkedAgain > 0, "bad")})
@@ -137,7 +137,7 @@ func (p *operationPage) rearmed(r outbox.RearmResult) {
 	}
 }
 
-// acted tells how an act on dead letters goes.
+// acted adds the figures of an operation on dead letters.
 func (p *operationPage) acted(r admin.DeadLetterResult) {
 	c := r.Canary
 	if c == (admin.DeadLetterCanary{}) {
@@ -145,10 +145,10 @@ func (p *operationPage) acted(r admin.DeadLetterResult) {
 	}
 	p.Figures = append(p.Figures, figure{
 		Name: "Canary handled", Value: fmt.Sprintf("%d of %d", c.Handled, c.Handled+c.DeadAgain+c.Trying),
-		Note: fmt.Sprintf("%d dead letters again, %d being tried", c.DeadAgain, c.Trying), Level: levelIf(c.DeadAgain > 0, "warn"),
+		Note: fmt.Sprintf("%d are dead letters again, %d in progress", c.DeadAgain, c.Trying), Level: levelIf(c.DeadAgain > 0, "warn"),
 	})
 	if p.Running && c.Trying > 0 {
-		p.Text = "The canary is on its way; the others follow when the group has acknowledged it."
+		p.Text = "The canary was put back. The rest follows when the group has acknowledged it."
 	}
 }
 
@@ -158,7 +158,7 @@ func (u *ui) operations(c *guard.Call) error {
 		list = append(list, newOperationPage(c.Base(), o))
 	}
 	slices.SortStableFunc(list, func(a, b operationPage) int { return b.Begun.Compare(a.Begun) })
-	return u.show(c, "operations", "Work", struct{ List []operationPage }{list}, live)
+	return u.show(c, "operations", "Operations", struct{ List []operationPage }{list}, live)
 }
 
 func (u *ui) stop(c *guard.Call) error {

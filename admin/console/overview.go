@@ -75,7 +75,7 @@ func (u *ui) overview(c *guard.Call) error {
 func verdicts(base string, now admin.Stats, since time.Time, shards []fullness, pauses []admin.Pause) []verdict {
 	var all []verdict
 	if n := now.Parked.Total; n > 0 {
-		v := verdict{Level: "bad", What: events(n) + " parked", Link: base + "parked", Act: "See them"}
+		v := verdict{Level: "bad", What: events(n) + " parked", Link: base + "parked", Act: "Show parked events"}
 		for _, top := range now.Top(1) {
 			class := cmp.Or(top.Class, "(none)")
 			if v.Why = "All are of class " + class; top.Events < n {
@@ -85,7 +85,7 @@ func verdicts(base string, now admin.Stats, since time.Time, shards []fullness, 
 		if !since.IsZero() {
 			v.Why += ". The first has been parked for " + span(now.At.Sub(since))
 		}
-		v.Why += ". They stay until somebody acts."
+		v.Why += ". Parked events stay until an operator re-arms or discards them."
 		all = append(all, v)
 	}
 	if now.Blocked.Keys > 0 {
@@ -94,11 +94,11 @@ func verdicts(base string, now admin.Stats, since time.Time, shards []fullness, 
 	if now.Oldest >= lateAfter {
 		all = append(all, verdict{
 			Level: "warn", What: "The oldest event has been due for " + span(now.Oldest),
-			Why: "No relay publishes it: none runs, none reaches its destination, or they do not keep up.", Link: base + "doctor", Act: "Ask the doctor",
+			Why: "Either no relay is running, no relay can reach the destination, or the relays do not keep up.", Link: base + "doctor", Act: "Run the doctor",
 		})
 	}
 	if len(pauses) > 0 {
-		v := verdict{Level: "warn", What: "1 destination is paused", Why: "Nothing is published to it until it is resumed.", Link: "#pauses", Act: "See which"}
+		v := verdict{Level: "warn", What: "1 destination is paused", Why: "Nothing is published to it until it is resumed.", Link: "#pauses", Act: "Show paused destinations"}
 		if len(pauses) > 1 {
 			v.What, v.Why = pretty.Thousands(len(pauses))+" destinations are paused", "Nothing is published to them until they are resumed."
 		}
@@ -108,13 +108,13 @@ func verdicts(base string, now admin.Stats, since time.Time, shards []fullness, 
 		if s.Percent >= fullAlarm {
 			all = append(all, verdict{
 				Level: s.Level, What: fmt.Sprintf("Slot %d is %d %% full", s.Slot, s.Percent),
-				Why: "A full shard refuses commits that emit events. It empties as relays publish, or when parked events go.",
+				Why: "When a shard is full, commits that emit events fail. To free space, let relays publish, or re-arm or discard parked events.",
 			})
 			break
 		}
 	}
 	if len(all) == 0 {
-		all = append(all, verdict{Level: "good", What: "Nothing is stuck", Why: "No event is parked, and none has been due for long."})
+		all = append(all, verdict{Level: "good", What: "Nothing is stuck", Why: "No event is parked, and no event is overdue."})
 	}
 	return all
 }
@@ -131,7 +131,7 @@ func blockedVerdict(base string, now admin.Stats) verdict {
 	}
 	return verdict{
 		Level: "bad", What: least + events(b.Events) + " held back behind parked ones", Link: base + "blocked", Act: "See behind which",
-		Why: keys + " blocked, the first for " + span(now.At.Sub(b.Since)) + ". The events go out when the parked ones are re-armed or discarded.",
+		Why: keys + " blocked, the first for " + span(now.At.Sub(b.Since)) + ". Relays publish the held-back events after the parked ones are re-armed and sent, or discarded.",
 	}
 }
 
@@ -153,13 +153,13 @@ func figures(now desk.Sample) []figure {
 		{Name: "Pending", Value: pretty.Thousands(c.Pending), Note: size(c.Bytes)},
 		{Name: "Leased", Value: pretty.Thousands(c.Leased)},
 		{Name: "Waiting", Value: pretty.Thousands(c.Waiting)},
-		{Name: "Remembered", Value: pretty.Thousands(c.Sent), Note: "sent, ids known"},
+		{Name: "Sent ids kept", Value: pretty.Thousands(c.Sent), Note: "to recognize duplicates"},
 	}
 	if now.Rates != nil {
 		all = append(all,
-			figure{Name: "Enqueued", Value: perSecond(now.Rates.Enqueued), Note: "a second"},
-			figure{Name: "Sent", Value: perSecond(now.Rates.Sent), Note: "a second"},
-			figure{Name: "Failed", Value: perSecond(now.Rates.Failed), Note: "attempts a second"},
+			figure{Name: "Enqueued", Value: perSecond(now.Rates.Enqueued), Note: "per second"},
+			figure{Name: "Sent", Value: perSecond(now.Rates.Sent), Note: "per second"},
+			figure{Name: "Failed", Value: perSecond(now.Rates.Failed), Note: "attempts per second"},
 		)
 	}
 	return all

@@ -36,10 +36,10 @@ type parkedRow struct {
 	Erased                                                    bool
 }
 
-// parkedRows is how many events a page lists.
+// parkedRows is the maximum number of events on a page.
 const parkedRows = 50
 
-// liveHeader is on requests for the live parts of a page.
+// liveHeader marks requests for the live parts of a page.
 const liveHeader = "X-Luatx-Live"
 
 func (u *ui) parked(c *guard.Call) error {
@@ -98,7 +98,7 @@ func (u *ui) row(base string, e outbox.Event, now time.Time) parkedRow {
 	}
 }
 
-// chosen is what a form means: the events that were selected, or a filter.
+// chosen returns the filter of a form: the selected events if there are any, or the given filter.
 func chosen(form url.Values) (f outbox.Filter, err error) {
 	selected := form["event"]
 	if len(selected) == 0 {
@@ -108,7 +108,7 @@ func chosen(form url.Values) (f outbox.Filter, err error) {
 		slot, id, ok := strings.Cut(name, ":")
 		n, err := strconv.Atoi(slot)
 		if !ok || err != nil || id == "" {
-			return f, &guard.Problem{Status: http.StatusBadRequest, Title: "That is no event", Detail: fmt.Sprintf("%.80q: name it by slot:id", name)}
+			return f, &guard.Problem{Status: http.StatusBadRequest, Title: "Invalid event", Detail: fmt.Sprintf("event is %.80q; use the form slot:id", name)}
 		}
 		if !slices.Contains(f.Slots, n) {
 			f.Slots = append(f.Slots, n)
@@ -118,7 +118,7 @@ func chosen(form url.Values) (f outbox.Filter, err error) {
 	return f, nil
 }
 
-// meant says in words which events a filter means, behind their number.
+// meant describes the events that match a filter. The text follows their number.
 func meant(f outbox.Filter) string {
 	var words []string
 	add := func(text, value string) {
@@ -135,7 +135,7 @@ func meant(f outbox.Filter) string {
 	add("with the ordering key", f.Key)
 	add("of the aggregate", f.Aggregate)
 	if f.Text != "" {
-		words = append(words, "whose error says “"+f.Text+"”")
+		words = append(words, "whose error contains “"+f.Text+"”")
 	}
 	if f.OlderThan > 0 {
 		words = append(words, "parked for at least "+span(f.OlderThan))
@@ -144,17 +144,17 @@ func meant(f outbox.Filter) string {
 		words = append(words, fmt.Sprintf("in slots %v", f.Slots))
 	}
 	if len(words) == 0 {
-		return "of any kind: all that are parked"
+		return "(all parked events)"
 	}
 	return strings.Join(words, ", ")
 }
 
-// unfit makes a problem of what a reader has typed.
+// unfit returns the problem for invalid input.
 func unfit(err error) error {
 	if p, ok := errors.AsType[*guard.Problem](err); ok {
 		return p
 	}
-	return &guard.Problem{Status: http.StatusBadRequest, Title: "That cannot be", Detail: err.Error()}
+	return &guard.Problem{Status: http.StatusBadRequest, Title: "Invalid input", Detail: err.Error()}
 }
 
 func typeOf(e outbox.Event) string {

@@ -7,14 +7,14 @@ import (
 	"github.com/luatx/luatx/admin/internal/guard"
 )
 
-// pause pauses a destination, for a time or until it is resumed.
+// pause pauses a destination for a duration, or until an operator resumes it.
 func (u *ui) pause(c *guard.Call) error {
-	asked := c.R.PostForm
+	fields := c.R.PostForm
 	var until time.Time
-	if text := asked.Get("for"); text != "" {
+	if text := fields.Get("for"); text != "" {
 		long, err := time.ParseDuration(text)
 		if err != nil || long <= 0 {
-			return &guard.Problem{Status: http.StatusBadRequest, Title: "Nothing was paused", Detail: "For how long? Use a time as 30m or 2h, or nothing: until it is resumed."}
+			return &guard.Problem{Status: http.StatusBadRequest, Title: "Destination not paused", Detail: "The duration is invalid. Use a duration such as 30m or 2h, or leave it empty to pause until an operator resumes."}
 		}
 		now, err := u.desk.Time(c.R.Context())
 		if err != nil {
@@ -22,7 +22,7 @@ func (u *ui) pause(c *guard.Call) error {
 		}
 		until = now.Add(long)
 	}
-	if err := c.Op.Pause(c.R.Context(), asked.Get("destination"), asked.Get("reason"), until); err != nil {
+	if err := c.Op.Pause(c.R.Context(), fields.Get("destination"), fields.Get("reason"), until); err != nil {
 		return err
 	}
 	c.Redirect("#pauses")

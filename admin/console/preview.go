@@ -31,8 +31,8 @@ type previewPage struct {
 
 type nameValue struct{ Name, Value string }
 
-// howmany holds the counts of a filter's events.
-type howmany struct {
+// eventCounts holds the counts of a filter's events.
+type eventCounts struct {
 	events, erased        int
 	classes, destinations map[string]int64
 }
@@ -41,7 +41,7 @@ type howmany struct {
 const countBodies = 20_000
 
 // count counts the events of a filter. It changes nothing.
-func (u *ui) count(ctx context.Context, c *guard.Call, f outbox.Filter) (h howmany, err error) {
+func (u *ui) count(ctx context.Context, c *guard.Call, f outbox.Filter) (h eventCounts, err error) {
 	h.classes = map[string]int64{}
 	now, err := u.desk.Samples.Now(ctx)
 	if err != nil {
@@ -98,7 +98,7 @@ func planOf(act string, form url.Values) (p plan, err error) {
 	whole := func(name string, into *int) {
 		if text := form.Get(name); text != "" && err == nil {
 			if *into, err = strconv.Atoi(text); err != nil {
-				err = fmt.Errorf("%s is %.40q: use a whole number", name, text)
+				err = fmt.Errorf("%s is %.40q; use a whole number", name, text)
 			}
 		}
 	}
@@ -107,12 +107,12 @@ func planOf(act string, form url.Values) (p plan, err error) {
 	whole("max_parked_again", &p.opts.MaxParkedAgain)
 	if text := form.Get("rate"); form.Has("rate") && err == nil {
 		if p.opts.Rate, err = strconv.ParseFloat(cmp.Or(text, "0"), 64); err != nil || !(p.opts.Rate >= 0 && p.opts.Rate < 1e9) {
-			err = fmt.Errorf("rate is %.40q: use a number of events a second, or nothing", text)
+			err = fmt.Errorf("rate is %.40q; use a number of events per second, or leave it empty for no limit", text)
 		}
 	}
 	if text := form.Get("canary_wait"); text != "" && err == nil {
 		if p.opts.CanaryWait, err = time.ParseDuration(text); err != nil {
-			err = fmt.Errorf("canary_wait is %.40q: use 30s or 5m", text)
+			err = fmt.Errorf("canary_wait is %.40q; use a duration such as 30s or 5m", text)
 		}
 	}
 	p.opts.Destination = form.Get("to")
@@ -145,7 +145,7 @@ func (p plan) sentence() string {
 		text += fmt.Sprintf("; %s first", pretty.Thousands(p.opts.Canary))
 	}
 	if p.opts.Rate > 0 {
-		text += "; at most " + perSecond(p.opts.Rate) + " a second"
+		text += "; at most " + perSecond(p.opts.Rate) + " per second"
 	}
 	if p.opts.MaxParkedAgain >= 0 && p.count > 1 {
 		text += fmt.Sprintf("; stop when more than %s park again", pretty.Thousands(p.opts.MaxParkedAgain))
@@ -178,7 +178,7 @@ func (u *ui) preview(c *guard.Call, act, notice string) error {
 		return err
 	}
 	if p.count = counted.events; act == "discard" {
-		p.count += counted.erased // they can be discarded, too
+		p.count += counted.erased // erased events can be discarded
 	}
 	if p.opts.Canary < 0 {
 		if p.opts.Canary = 0; p.count > usualCanary {
@@ -201,7 +201,7 @@ func (u *ui) preview(c *guard.Call, act, notice string) error {
 		page.Rate = strconv.FormatFloat(p.opts.Rate, 'f', -1, 64)
 	}
 	page.Hidden = p.hidden(form(c)["event"])
-	return u.show(c, "preview", "What will happen", page, func(v *view) { v.Notice = notice })
+	return u.show(c, "preview", "Preview", page, func(v *view) { v.Notice = notice })
 }
 
 // backOf returns the filter of the list to which a cancelled operation leads.
@@ -241,17 +241,17 @@ func (u *ui) rearm(c *guard.Call) error {
 		return err
 	}
 	if !p.confirmed(c.R.PostForm) {
-		return u.preview(c, "rearm", "Nothing has happened yet: this is what will.")
+		return u.preview(c, "rearm", "Nothing has changed yet. Check the preview, and confirm again.")
 	}
 	if err := cmp.Or(u.desk.Check(p.filter), c.Op.Outbox().CheckDestination(p.opts.Destination)); err != nil {
 		return err
 	}
 	p.opts.Limit = p.count
-	begun, err := u.desk.Operations.Rearm(c.Op, p.filter, p.opts)
+	started, err := u.desk.Operations.Rearm(c.Op, p.filter, p.opts)
 	if err != nil {
 		return err
 	}
-	c.Redirect(fmt.Sprintf("operations/%s?of=%d", begun.ID, p.count))
+	c.Redirect(fmt.Sprintf("operations/%s?of=%d", started.ID, p.count))
 	return nil
 }
 
@@ -261,15 +261,15 @@ func (u *ui) discard(c *guard.Call) error {
 		return err
 	}
 	if !p.confirmed(c.R.PostForm) || c.R.PostForm.Get("sure") != "yes" || p.reason == "" {
-		return u.preview(c, "discard", "Nothing has happened yet: name a reason, and say that you are sure.")
+		return u.preview(c, "discard", "Nothing has changed yet. Check the preview, enter a reason, tick the checkbox, and confirm again.")
 	}
 	if err := u.desk.Check(p.filter); err != nil {
 		return err
 	}
-	begun, err := u.desk.Operations.Discard(c.Op, p.filter, p.reason, p.count)
+	started, err := u.desk.Operations.Discard(c.Op, p.filter, p.reason, p.count)
 	if err != nil {
 		return err
 	}
-	c.Redirect(fmt.Sprintf("operations/%s?of=%d", begun.ID, p.count))
+	c.Redirect(fmt.Sprintf("operations/%s?of=%d", started.ID, p.count))
 	return nil
 }

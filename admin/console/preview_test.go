@@ -10,7 +10,7 @@ import (
 	"github.com/luatx/luatx/outbox"
 )
 
-func TestFormSaysWhatAnActDoes(t *testing.T) {
+func TestPlanOfReadsFormAndRejectsInvalidFields(t *testing.T) {
 	t.Parallel()
 	usual := outbox.RearmOptions{Canary: -1, Rate: 500, MaxParkedAgain: 10, CanaryWait: 30 * time.Second}
 	with := func(change func(*outbox.RearmOptions)) outbox.RearmOptions {
@@ -35,51 +35,51 @@ func TestFormSaysWhatAnActDoes(t *testing.T) {
 		}
 		want.act = "rearm"
 		if got, err := planOf("rearm", form); err != nil || !reflect.DeepEqual(got, want) {
-			t.Errorf("%s: %+v, %v; want %+v", query, got, err, want)
+			t.Errorf("planOf(%s) = %+v, %v; want %+v", query, got, err, want)
 		}
 	}
-	for query, says := range map[string]string{
+	for query, want := range map[string]string{
 		"count=x": "count is", "canary=1.5": "canary is", "max_parked_again=many": "max_parked_again is", "canary=1001": "at most 1000",
 		"rate=x": "rate is", "rate=-1": "rate is", "rate=1e9": "rate is", "rate=NaN": "rate is", "canary_wait=5": "canary_wait is",
-		"canary_wait=-5s": "CanaryWait", "to=a%0Ab": "one line", "event=5": "by slot:id", "event=x:a": "by slot:id", "event=5:": "by slot:id",
+		"canary_wait=-5s": "CanaryWait", "to=a%0Ab": "one line", "event=5": "form slot:id", "event=x:a": "form slot:id", "event=5:": "form slot:id",
 		"count=x&canary=y&rate=z&canary_wait=5": "count is", "slot=x": "slot",
 	} {
 		form, err := url.ParseQuery(query)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := planOf("rearm", form); err == nil || !strings.Contains(err.Error(), says) {
-			t.Errorf("%s: %v, want an error about %s", query, err, says)
+		if _, err := planOf("rearm", form); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("planOf(%s): error %v, want one with %q", query, err, want)
 		}
 	}
 }
 
-func TestSentenceNamesAllThatAnActDoes(t *testing.T) {
+func TestSentenceNamesEveryEffectOfThePlan(t *testing.T) {
 	t.Parallel()
 	for want, p := range map[string]plan{
-		"Discard 1,200 events of class a, for good":                                         {act: "discard", count: 1200, filter: outbox.Filter{Class: "a"}, opts: outbox.RearmOptions{Rate: 5, Canary: 3}},
-		"Re-arm 1 event of class a":                                                         {count: 1, filter: outbox.Filter{Class: "a"}},
-		"Re-arm 0 events of class a":                                                        {filter: outbox.Filter{Class: "a"}},
-		"Re-arm 2 events of class a; stop when more than 0 park again":                      {count: 2, filter: outbox.Filter{Class: "a"}},
-		"Re-arm 2 events selected by id; publish to crm instead":                            {count: 2, filter: outbox.Filter{Slots: []int{5}, IDs: []string{"x"}}, opts: outbox.RearmOptions{Destination: "crm", MaxParkedAgain: -1}},
-		"Re-arm 9 events in slots [5]; 1 first; at most 0.5 a second":                       {count: 9, filter: outbox.Filter{Slots: []int{5}}, opts: outbox.RearmOptions{Canary: 1, Rate: 0.5, MaxParkedAgain: -1}},
-		"Re-arm 9 events for crm, of type sold; stop when more than 1,000 park again":       {count: 9, filter: outbox.Filter{Destination: "crm", Type: "sold"}, opts: outbox.RearmOptions{MaxParkedAgain: 1000}},
-		"Re-arm 9 events whose error says “no”, parked for at least 1 min":                  {count: 9, filter: outbox.Filter{Text: "no", OlderThan: time.Minute}, opts: outbox.RearmOptions{MaxParkedAgain: -1}},
-		"Re-arm 9 events of any kind: all that are parked":                                  {count: 9, opts: outbox.RearmOptions{MaxParkedAgain: -1}},
-		"Re-arm 9 events with the ordering key k, of the aggregate a; at most 2.0 a second": {count: 9, filter: outbox.Filter{Key: "k", Aggregate: "a"}, opts: outbox.RearmOptions{Rate: 2, MaxParkedAgain: -1}},
+		"Discard 1,200 events of class a, for good":                                           {act: "discard", count: 1200, filter: outbox.Filter{Class: "a"}, opts: outbox.RearmOptions{Rate: 5, Canary: 3}},
+		"Re-arm 1 event of class a":                                                           {count: 1, filter: outbox.Filter{Class: "a"}},
+		"Re-arm 0 events of class a":                                                          {filter: outbox.Filter{Class: "a"}},
+		"Re-arm 2 events of class a; stop when more than 0 park again":                        {count: 2, filter: outbox.Filter{Class: "a"}},
+		"Re-arm 2 events selected by id; publish to crm instead":                              {count: 2, filter: outbox.Filter{Slots: []int{5}, IDs: []string{"x"}}, opts: outbox.RearmOptions{Destination: "crm", MaxParkedAgain: -1}},
+		"Re-arm 9 events in slots [5]; 1 first; at most 0.5 per second":                       {count: 9, filter: outbox.Filter{Slots: []int{5}}, opts: outbox.RearmOptions{Canary: 1, Rate: 0.5, MaxParkedAgain: -1}},
+		"Re-arm 9 events for crm, of type sold; stop when more than 1,000 park again":         {count: 9, filter: outbox.Filter{Destination: "crm", Type: "sold"}, opts: outbox.RearmOptions{MaxParkedAgain: 1000}},
+		"Re-arm 9 events whose error contains “no”, parked for at least 1 min":                {count: 9, filter: outbox.Filter{Text: "no", OlderThan: time.Minute}, opts: outbox.RearmOptions{MaxParkedAgain: -1}},
+		"Re-arm 9 events (all parked events)":                                                 {count: 9, opts: outbox.RearmOptions{MaxParkedAgain: -1}},
+		"Re-arm 9 events with the ordering key k, of the aggregate a; at most 2.0 per second": {count: 9, filter: outbox.Filter{Key: "k", Aggregate: "a"}, opts: outbox.RearmOptions{Rate: 2, MaxParkedAgain: -1}},
 	} {
 		if p.act == "" {
 			p.act = "rearm"
 		}
 		if got := p.sentence(); got != want {
-			t.Errorf("%s; want %s", got, want)
+			t.Errorf("sentence() = %q, want %q", got, want)
 		}
 		for _, c := range []struct {
 			form url.Values
 			want bool
 		}{{url.Values{"confirm": {want}}, p.count > 0}, {url.Values{"confirm": {want + "."}}, false}, {url.Values{}, false}} {
 			if got := p.confirmed(c.form); got != c.want {
-				t.Errorf("%s is confirmed by %q: %t", want, c.form, got)
+				t.Errorf("plan %q: confirmed(%q) = %t", want, c.form, got)
 			}
 		}
 	}
@@ -88,17 +88,17 @@ func TestSentenceNamesAllThatAnActDoes(t *testing.T) {
 func TestConfirmingFormCarriesThePlan(t *testing.T) {
 	t.Parallel()
 	p := plan{act: "rearm", count: 3, filter: outbox.Filter{Class: "a", Type: "b"}, opts: outbox.RearmOptions{MaxParkedAgain: -1}}
-	said := []nameValue{{"count", "3"}, {"confirm", p.sentence()}}
-	if got, want := p.hidden(nil), append(said[:2:2], nameValue{"class", "a"}, nameValue{"type", "b"}); !reflect.DeepEqual(got, want) {
-		t.Errorf("%v, want %v", got, want)
+	always := []nameValue{{"count", "3"}, {"confirm", p.sentence()}}
+	if got, want := p.hidden(nil), append(always[:2:2], nameValue{"class", "a"}, nameValue{"type", "b"}); !reflect.DeepEqual(got, want) {
+		t.Errorf("hidden fields %v, want %v", got, want)
 	}
-	if got, want := p.hidden([]string{"5:x", "6:y"}), append(said[:2:2], nameValue{"event", "5:x"}, nameValue{"event", "6:y"}); !reflect.DeepEqual(got, want) {
-		t.Errorf("%v, want %v", got, want)
+	if got, want := p.hidden([]string{"5:x", "6:y"}), append(always[:2:2], nameValue{"event", "5:x"}, nameValue{"event", "6:y"}); !reflect.DeepEqual(got, want) {
+		t.Errorf("hidden fields %v, want %v", got, want)
 	}
 	if got := backOf(p.filter); got.Class != "a" {
-		t.Errorf("back to %+v", got)
+		t.Errorf("backOf returned the filter %+v", got)
 	}
 	if got := backOf(outbox.Filter{Slots: []int{5}, IDs: []string{"x"}}); len(got.Slots)+len(got.IDs) > 0 {
-		t.Errorf("back to %+v", got)
+		t.Errorf("backOf returned the filter %+v", got)
 	}
 }

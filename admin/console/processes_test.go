@@ -36,7 +36,7 @@ func TestPagesShowProcessesTriggersAndTheHolderOfALease(t *testing.T) {
 			_, page := s.get(t, to)
 			for _, want := range wants {
 				if !strings.Contains(page, want) {
-					t.Errorf("%s has no %q:\n%s", to, want, page)
+					t.Errorf("%s does not contain %q:\n%s", to, want, page)
 				}
 			}
 		}
@@ -45,7 +45,7 @@ func TestPagesShowProcessesTriggersAndTheHolderOfALease(t *testing.T) {
 		has("event?id=1&slot="+strconv.Itoa(slot), "Held by", id)
 		has("processes?kind=relay", "1 lease")
 		if _, page := s.get(t, "processes"); strings.Contains(page, "No relay is alive") {
-			t.Error("the page warns although a relay is alive")
+			t.Error("page warns that no relay is alive although one is")
 		}
 	})
 }

@@ -15,7 +15,7 @@ import (
 	"github.com/luatx/luatx/outbox"
 )
 
-func TestEventsFiltersAndAddressesAreOnlyText(t *testing.T) {
+func TestEventsFiltersAndAddressesAreEscaped(t *testing.T) {
 	t.Parallel()
 	tr, op := admintest.Service(t, redistest.Shared(t).Client(t), 1)
 	payloads := []string{
@@ -28,12 +28,12 @@ func TestEventsFiltersAndAddressesAreOnlyText(t *testing.T) {
 	parkAs(t, tr, int64(len(payloads)))
 	s := newSite(t, op, func(cfg *httpapi.Config) { cfg.Title = payloads[0] })
 	if seen := crawl(t, s); seen < 30 {
-		t.Errorf("only %d addresses can be reached", seen)
+		t.Errorf("links lead to %d addresses, want at least 30", seen)
 	}
 	inert := func(to string, status int, page string) {
 		t.Helper()
 		if found := foreign(page); found != "" {
-			t.Errorf("%s (%d) lets through %q:\n%s", to, status, found, page)
+			t.Errorf("%s (status %d) contains unescaped markup %q:\n%s", to, status, found, page)
 		}
 	}
 	slot := "slot=" + slotText(t, tr, "a")
@@ -50,7 +50,7 @@ func TestEventsFiltersAndAddressesAreOnlyText(t *testing.T) {
 			status, page := s.get(t, to)
 			inert(to, status, page)
 			if strings.HasPrefix(to, "event?slot="+slotText(t, tr, "a")+"&body") && (status != http.StatusOK || !strings.Contains(page, html.EscapeString("pwned"))) {
-				t.Errorf("%s does not show it: %d", to, status)
+				t.Errorf("%s does not show the body: status %d", to, status)
 			}
 		}
 		for _, to := range []string{"rearm", "discard", "preview-rearm", "events-park", "events-reschedule", "preview-events-discard", "theme", "stop", "forget"} {
@@ -59,12 +59,12 @@ func TestEventsFiltersAndAddressesAreOnlyText(t *testing.T) {
 			})
 			inert(to, status, page)
 			if location != "" && !strings.HasPrefix(location, sitePrefix) {
-				t.Errorf("%s leads to %s", to, location)
+				t.Errorf("%s redirects to %s, outside the console", to, location)
 			}
 		}
 	}
 	if _, page := s.get(t, "parked"); !strings.Contains(page, "&lt;script&gt;pwned()&lt;/script&gt;") {
-		t.Errorf("the list does not show what is there:\n%s", page)
+		t.Errorf("list does not show the escaped text:\n%s", page)
 	}
 }
 
@@ -83,10 +83,10 @@ func TestConsoleShowsBodiesOnlyOnRequestAndRedacted(t *testing.T) {
 	at := "event?slot=" + slotText(t, tr, "a") + "&id=1"
 	s := newSite(t, op, nil)
 	if _, page := s.get(t, at); strings.Contains(page, "4000-secret") || !strings.Contains(page, "Show the body") {
-		t.Errorf("unasked:\n%s", page)
+		t.Errorf("page shows the body without a request, or offers no link to it:\n%s", page)
 	}
 	if _, page := s.get(t, at+"&body=1"); !strings.Contains(html.UnescapeString(page), "{\n  \"card\": \"4000-secret\"\n}") {
-		t.Errorf("asked for:\n%s", page)
+		t.Errorf("page does not show the requested body:\n%s", page)
 	}
 	s = newSite(t, op, func(cfg *httpapi.Config) {
 		cfg.Redact = func(_ outbox.Event, p httpapi.Payload) httpapi.Payload {
@@ -94,11 +94,11 @@ func TestConsoleShowsBodiesOnlyOnRequestAndRedacted(t *testing.T) {
 		}
 	})
 	if _, page := s.get(t, at+"&body=1"); strings.Contains(page, "4000-secret") || strings.Contains(page, "/shop") || !strings.Contains(page, "blackened") {
-		t.Errorf("redacted:\n%s", page)
+		t.Errorf("page does not show the redacted body:\n%s", page)
 	}
 }
 
-func TestConsoleNeitherOffersNorDoesWhatReaderMayNotDo(t *testing.T) {
+func TestConsoleOffersAndRunsOnlyOperationsThatReaderMayRun(t *testing.T) {
 	t.Parallel()
 	tr, op := admintest.Service(t, redistest.Shared(t).Client(t), 1)
 	enqueue(t, tr, "a", "1", "http_422", "bank", `{}`)
@@ -110,24 +110,24 @@ func TestConsoleNeitherOffersNorDoesWhatReaderMayNotDo(t *testing.T) {
 		return strings.Contains(page, "preview-rearm"), strings.Contains(page, "preview-discard")
 	}
 	for _, to := range []string{"parked", at} {
-		for who, want := range map[httpapi.Access][2]bool{httpapi.MayView: {}, httpapi.MayRetry: {true, false}, httpapi.MayPurge: {true, true}} {
-			s.access = who
+		for access, want := range map[httpapi.Access][2]bool{httpapi.MayView: {}, httpapi.MayRetry: {true, false}, httpapi.MayPurge: {true, true}} {
+			s.access = access
 			if rearm, discard := offered(to); [2]bool{rearm, discard} != want {
-				t.Errorf("%s for who may %v: re-arm %v, discard %v", to, who, rearm, discard)
+				t.Errorf("%s for access %v: offers re-arm %v, discard %v; want %v", to, access, rearm, discard, want)
 			}
 		}
 	}
 	s.access = httpapi.MayRetry
 	if status, page := s.get(t, "preview-discard"); status != http.StatusForbidden || !strings.Contains(page, "<h1>") {
-		t.Errorf("preview-discard: %d\n%s", status, page)
+		t.Errorf("preview-discard: status %d, want %d\n%s", status, http.StatusForbidden, page)
 	}
 	if status, _, _ := s.post(t, "discard", url.Values{}); status != http.StatusForbidden {
-		t.Errorf("discard: %d", status)
+		t.Errorf("discard: status %d, want %d", status, http.StatusForbidden)
 	}
 	s.access = httpapi.MayView
 	for _, to := range []string{"rearm", "preview-rearm", "stop", "fix", "discard", "forget", "pause", "resume"} {
 		if status, _, _ := s.post(t, to, url.Values{}); status != http.StatusForbidden {
-			t.Errorf("%s: %d", to, status)
+			t.Errorf("%s: status %d, want %d", to, status, http.StatusForbidden)
 		}
 	}
 }

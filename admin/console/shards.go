@@ -18,7 +18,7 @@ func parkedSince(ctx context.Context, op *parts.Core) (since time.Time, err erro
 	for chunk := range slices.Chunk(op.Transactor.Keyspace().Slots(), slotsAtOnce) {
 		edges, err := op.Scripts.FirstParked(ctx, chunk)
 		if err != nil {
-			return since, fmt.Errorf("console: the first parked event: %w", err)
+			return since, fmt.Errorf("console: read the first parked event: %w", err)
 		}
 		for _, edge := range edges {
 			if since.IsZero() || edge.At.Before(since) {
@@ -29,7 +29,7 @@ func parkedSince(ctx context.Context, op *parts.Core) (since time.Time, err erro
 	return since, nil
 }
 
-// fullness is how full a shard is, by the limit that is used most.
+// fullness is the usage of a shard, in percent of the limit that it uses most.
 type fullness struct {
 	Slot                  int
 	Events, Parked, Bytes int64
@@ -37,7 +37,7 @@ type fullness struct {
 	Of, Level             string
 }
 
-// fullAlarm is the percentage from which on a shard is reported.
+// fullAlarm is the percentage at which the overview reports a shard.
 const fullAlarm = 80
 
 // fullest returns the fullest n shards, the fullest first.
@@ -47,7 +47,7 @@ func fullest(ctx context.Context, op *parts.Core, n int) ([]fullness, error) {
 	for chunk := range slices.Chunk(op.Transactor.Keyspace().Slots(), slotsAtOnce) {
 		counts, err := op.Scripts.Counts(ctx, chunk)
 		if err != nil {
-			return nil, fmt.Errorf("console: shards: %w", err)
+			return nil, fmt.Errorf("console: read the counts of the shards: %w", err)
 		}
 		for slot, c := range counts {
 			f := fullness{Slot: slot, Events: c.Entries - c.Sent - c.Parked, Parked: c.Parked, Bytes: c.Totals["bytes"]}

@@ -9,10 +9,10 @@ func TestShardIsAsFullAsItsFullestLimit(t *testing.T) {
 	f.measure("bytes", f.Bytes, 0)
 	f.measure("parked", f.Parked, 100)
 	if f.Percent != 85 || f.Of != "parked" || f.Level != "warn" {
-		t.Errorf("%+v", f)
+		t.Errorf("fullness after measuring: %+v", f)
 	}
 	f.measure("bytes", f.Bytes, 10)
 	if f.Percent != 100 || f.Of != "bytes" || f.Level != "bad" {
-		t.Errorf("%+v", f)
+		t.Errorf("fullness after measuring: %+v", f)
 	}
 }

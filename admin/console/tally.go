@@ -23,8 +23,8 @@ type tallied struct {
 // tallyRows is the number of sums in a table.
 const tallyRows = 12
 
-// newTally returns a table of sums, of which more others are not named. The function to returns the link of a name, and may
-// be nil.
+// newTally returns a table of sums. The caller has left out more further names. The function to returns the link of a name,
+// and may be nil.
 func newTally(caption, head string, sums map[string]int64, more int, to func(name string) string) tally {
 	t := tally{Caption: caption, Head: head, More: more}
 	for name, events := range sums {

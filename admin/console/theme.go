@@ -42,7 +42,7 @@ func (v *view) ThemeLabel() string { return v.ThemeName() + "; change it to " + 
 func (u *ui) theme(c *guard.Call) error {
 	chosen := c.R.PostForm.Get("theme")
 	if _, known := themes[chosen]; !known {
-		return &guard.Problem{Status: http.StatusBadRequest, Title: "There is no such theme"}
+		return &guard.Problem{Status: http.StatusBadRequest, Title: "Unknown theme", Detail: "theme must be auto, dark or light."}
 	}
 	http.SetCookie(c.W, &http.Cookie{Name: themeCookie, Value: chosen, MaxAge: 365 * 24 * 3600, HttpOnly: true, SameSite: http.SameSiteStrictMode})
 	c.Redirect(within(c.R.PostForm.Get("to")))

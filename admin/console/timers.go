@@ -25,10 +25,10 @@ var timerStates = []struct {
 	filter      admin.TimerFilter
 }{{"open", "", admin.TimerFilter{}}, {"due", "due", admin.TimerFilter{Due: true}}, {"decided", "decided", admin.TimerFilter{Decided: true}}}
 
-// timersShown is how many timers a page lists.
+// timersShown is the maximum number of timers on a page.
 const timersShown = 100
 
-// timers shows how many timers there are, and a page of a list.
+// timers shows the totals of the timers, and a page of the list.
 func (u *ui) timers(c *guard.Call) error {
 	page := timersPage{Text: c.Query.Get("text"), State: c.Query.Get("state")}
 	var chosen *admin.TimerFilter
@@ -43,7 +43,7 @@ func (u *ui) timers(c *guard.Call) error {
 		page.States = append(page.States, kindLink{s.name, pageLink(c.Base(), "timers", pairs...), s.value == page.State})
 	}
 	if chosen == nil {
-		return guard.BadRequest("state %.80q: use due, decided, or nothing", page.State)
+		return guard.BadRequest("state is %.80q; use due or decided, or omit it for open timers", page.State)
 	}
 	chosen.Text, chosen.After = page.Text, c.Query.Get("cursor")
 	ctx := c.R.Context()

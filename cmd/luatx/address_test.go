@@ -141,7 +141,7 @@ func TestInboxShowNeedsTheWholeIdentityAndReportsIt(t *testing.T) {
 		s.has(show(0, "--aggregate", "a", "--scope", "transact", "--source", ""), "begun yes")
 		s.has(show(2, "--aggregate", "a", "--scope", "transact"), "--source is missing")
 		s.has(show(2, "--scope", "transact", "--source", ""), "--aggregate is missing")
-		s.has(show(2, "--aggregate", "a", "--source", ""), "--handler and --scope are missing")
+		s.has(show(2, "--aggregate", "a", "--source", ""), "set exactly one of --handler and --scope")
 		s.has(show(1, "--aggregate", "a", "--handler", "h", "--source", "/s"),
 			`does not have the id "begun" with the source "/s", the scope "`+s.namespace+`/h" and the aggregate "a"`, "one of these values differs")
 	})

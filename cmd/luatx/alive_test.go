@@ -18,8 +18,8 @@ func TestProcessesAndTriggersListWhatHasRegisteredItself(t *testing.T) {
 	t.Parallel()
 	everywhere(t, func(t *testing.T, client redis.UniversalClient, s site) {
 		ctx, list := redistest.Soon(t), link.Of(s.service(client)).Processes
-		s.has(s.run(0, "", "processes"), "no process has registered itself")
-		s.has(s.run(0, "", "triggers"), "no trigger has registered itself")
+		s.has(s.run(0, "", "processes"), "no process is registered")
+		s.has(s.run(0, "", "triggers"), "no trigger is registered")
 		redistest.Must(t,
 			list.Beat(ctx, "consumer-a", process.Consumer, process.Report{Stream: "orders", Group: "billing", Holding: 2, InFlight: 3}),
 			list.Beat(ctx, "trigger-a", process.Trigger, process.Report{Trigger: &process.TriggerReport{Function: "mail\x1b", State: "Receiving", Ready: true, Lag: 7}}),
@@ -55,7 +55,7 @@ func TestTimersCommandsCountListAndShow(t *testing.T) {
 	t.Parallel()
 	everywhere(t, func(t *testing.T, client redis.UniversalClient, s site) {
 		ctx := redistest.Soon(t)
-		s.has(s.run(0, "", "timers", "list"), "no timer is meant")
+		s.has(s.run(0, "", "timers", "list"), "no timer matches")
 		store, err := expiry.New(s.service(client), expiry.Config{})
 		redistest.Must(t, err,
 			store.Record(ctx, "late", time.UnixMilli(1)), store.Record(ctx, "soon", time.Date(2199, 1, 1, 0, 0, 0, 0, time.UTC)), store.Record(ctx, "gone", time.UnixMilli(1)))
@@ -65,7 +65,7 @@ func TestTimersCommandsCountListAndShow(t *testing.T) {
 		s.has(s.run(0, "", "timers", "list", "--due", "--json"), `"subject":"late","state":"open","due":"1970-`)
 		s.has(s.run(0, "", "timers", "list", "--text", "oo"), "soon open 2199-01-01T00:00:00Z -")
 		first := s.run(0, "", "timers", "list", "--limit", "1")
-		s.has(first, "and more: --after ", "late open")
+		s.has(first, "there are more; --after ", "late open")
 		_, cursor, _ := strings.Cut(first, "--after ")
 		cursor, _, _ = strings.Cut(cursor, " ")
 		if next := s.run(0, "", "timers", "list", "--limit", "1", "--after", cursor); !strings.Contains(next, "soon open") || strings.Contains(next, "late") {

@@ -21,25 +21,25 @@ import (
 var benchVerb = verb{
 	name: "bench", needs: ownServer, short: "compare the ways to commit on your own server or cluster",
 	long: `luatx bench compares the ways to commit a transaction on your own server or cluster: the pipeline mode, WATCH,
-luatx, a script written by hand for that very transaction, and plain pipelines, which are the limit without atomicity.
+luatx, a script written by hand for the same transaction, and plain pipelines, which are the upper limit without atomicity.
 
     luatx bench --redis localhost:6379
 
-A transaction checks that a message is new, sets three fields of a hash, counts, puts an event where a relay finds it and
-acknowledges the message. The ways take turns, round by round; what counts are the ratios within a round. The server is
-kept busy meanwhile: where others use it, luatx bench says so and waits a moment before it begins. Its keys have a
-namespace of their own and are taken away at the end, by a SCAN through all keys of the server.`,
-	one: `if the comparison did not come to its end`,
+Each transaction checks that a message is new, sets three fields of a hash, increments a counter, adds an event to the outbox
+and acknowledges the message. The ways take turns in each round. Compare the ratios within a round. The benchmark keeps the
+server busy. If other clients use the server, luatx bench prints a warning and waits a moment before it starts. Its keys have
+a namespace of their own. At the end it deletes them, with a SCAN of all keys of the server.`,
+	one: `if the comparison did not complete`,
 	flags: func(flags *flag.FlagSet) action {
 		var o benchOptions
 		flags.StringVar(&o.redis, "redis", "", "`address` of the server or the cluster (host:port,…), or its redis:// URL; required")
-		flags.StringVar(&o.callerList, "callers", "1,64", "how many `goroutines` commit at once; a comparison for each number")
-		flags.IntVar(&o.tags, "tags", 1, "over how many tags the transactions are spread; on a cluster a few for each master")
-		flags.IntVar(&o.payload, "payload", 300, "`bytes` of an event")
-		flags.IntVar(&o.rounds, "rounds", 5, "interleaved rounds")
-		flags.DurationVar(&o.per, "per", 300*time.Millisecond, "about how long each way's round takes")
-		flags.BoolVar(&o.json, "json", false, "print JSON, with every sample")
-		flags.BoolVar(&o.yes, "yes", false, "begin at once where others use the server")
+		flags.StringVar(&o.callerList, "callers", "1,64", "numbers of `goroutines` that commit at the same time, one comparison for each")
+		flags.IntVar(&o.tags, "tags", 1, "number of tags that the transactions are spread over; on a cluster, use a few for each master")
+		flags.IntVar(&o.payload, "payload", 300, "size of an event in `bytes`")
+		flags.IntVar(&o.rounds, "rounds", 5, "number of interleaved rounds")
+		flags.DurationVar(&o.per, "per", 300*time.Millisecond, "approximate duration of a round of each way")
+		flags.BoolVar(&o.json, "json", false, "print JSON with every sample")
+		flags.BoolVar(&o.yes, "yes", false, "start at once even if other clients use the server")
 		return func(ctx context.Context, s *session, _ []string) error {
 			if err := o.validate(); err != nil {
 				return usageError{err}
@@ -120,14 +120,14 @@ func compare(ctx context.Context, o benchOptions, std standard) (err error) {
 func (o benchOptions) warn(ctx context.Context, client redis.UniversalClient, std standard) error {
 	others, err := otherClients(ctx, client)
 	if err != nil {
-		fmt.Fprintf(std.err, "luatx bench: whether others use the server is not known: %v\n", err)
+		fmt.Fprintf(std.err, "luatx bench: cannot determine whether other clients use the server: %v\n", err)
 		return ctx.Err()
 	}
 	if others == 0 {
 		return nil
 	}
 	took := time.Duration(len(o.callers)*(o.rounds+2)*2*len(ways.Names())) * o.per
-	fmt.Fprintf(std.err, "luatx bench: %d other clients use this server, which will be kept busy for about %v; interrupt to leave it alone\n", others, took.Round(time.Second))
+	fmt.Fprintf(std.err, "luatx bench: %d other clients use this server; the benchmark will keep it busy for about %v; interrupt to cancel\n", others, took.Round(time.Second))
 	if !o.yes {
 		sleep.For(ctx, benchPause)
 	}
@@ -201,7 +201,7 @@ func (r benchRun) usable(ctx context.Context, leftOut map[string]string) ([]meas
 	var fine []measure.Way
 	_, unknown := measure.ServerCPU(r.client)(ctx)
 	if unknown != nil {
-		fmt.Fprintf(r.std.err, "luatx bench: server CPU is not known: %v\n", unknown)
+		fmt.Fprintf(r.std.err, "luatx bench: cannot measure the CPU time of the server: %v\n", unknown)
 	}
 	for _, way := range ways.Commit(r.client) {
 		if unknown != nil {
@@ -214,7 +214,7 @@ func (r benchRun) usable(ctx context.Context, leftOut map[string]string) ([]meas
 				return nil, err
 			}
 			leftOut[way.Name] = err.Error()
-			fmt.Fprintf(r.std.err, "luatx bench: left out: %v\n", err)
+			fmt.Fprintf(r.std.err, "luatx bench: skipped: %v\n", err)
 			continue
 		}
 		fine = append(fine, way)

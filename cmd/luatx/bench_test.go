@@ -66,7 +66,7 @@ func TestBenchTableShowsMediansAndRatiosOfKnownNumbers(t *testing.T) {
 	}
 	var out strings.Builder
 	redistest.Must(t, result.write(&out, false))
-	has(t, strings.Join(strings.Fields(out.String()), " "), "64 callers a second × server CPU ×",
+	has(t, strings.Join(strings.Fields(out.String()), " "), "64 callers per second × server CPU ×",
 		"pipeline mode 1000 1.00 (1.00–1.00) 1.00 10.00", "luatx 3000 3.00 (2.00–4.00) 0.33 3.33", "1.50 3.00")
 }
 
@@ -76,7 +76,7 @@ func TestBenchWarnsOfOtherClientsAndCanBeInterrupted(t *testing.T) {
 	client := server.Client(t)
 	redistest.Must(t, client.Ping(t.Context()).Err())
 	ctx, cancel := context.WithCancel(redistest.Soon(t))
-	errs := &until{text: "interrupt to leave it alone", then: cancel}
+	errs := &until{text: "interrupt to cancel", then: cancel}
 	args := slices.DeleteFunc(quick(server.Addr()), func(arg string) bool { return arg == "--yes" })
 	status := command(ctx, args, standard{strings.NewReader(""), &strings.Builder{}, errs})
 	if status != statusInterrupted || !strings.Contains(errs.String(), "1 other clients use this server") {
@@ -119,7 +119,7 @@ func TestBenchLeavesOutWaysThatTheServerDenies(t *testing.T) {
 	if len(got.LeftOut) != 2 || got.LeftOut[ways.DumpUndo] == "" || !strings.Contains(got.LeftOut[ways.Watch], "NOPERM") {
 		t.Errorf("left out: %v", got.LeftOut)
 	}
-	if !strings.Contains(errs, "server CPU is not known") || !strings.Contains(errs, "whether others use the server is not known") || got.Figures["server_cpu_c1_vs_three_step"] != 0 {
+	if !strings.Contains(errs, "cannot measure the CPU time of the server") || !strings.Contains(errs, "cannot determine whether other clients use the server") || got.Figures["server_cpu_c1_vs_three_step"] != 0 {
 		t.Errorf("%s\n%v", errs, got.Figures)
 	}
 	if left, err := admin.DBSize(t.Context()).Result(); err != nil || left != 0 {

@@ -44,13 +44,13 @@ func (r *benchResult) write(out io.Writer, asJSON bool) error {
 			return err
 		}
 	}
-	fmt.Fprintln(out, "\n×: to the pipeline mode, the median of the ratios within each round (lowest–highest). CPU is a transaction's.")
+	fmt.Fprintln(out, "\n× is relative to the pipeline mode: the median of the ratios within each round (lowest–highest). CPU is the CPU time of one transaction.")
 	return nil
 }
 
 func writeBenchTable(out io.Writer, table measure.Table) error {
 	tabs := tabwriter.NewWriter(out, 0, 0, 2, ' ', tabwriter.AlignRight)
-	fmt.Fprintf(tabs, "\n%s\ta second\t×\t\tserver CPU ×\tserver µs\tclient µs\tp50 ms\tp99 ms\t\n", table.Cell)
+	fmt.Fprintf(tabs, "\n%s\tper second\t×\t\tserver CPU ×\tserver µs\tclient µs\tp50 ms\tp99 ms\t\n", table.Cell)
 	for _, way := range table.Ways {
 		throughput, err := table.Ratio(way, ways.ThreeStep, measure.Throughput)
 		if err != nil {

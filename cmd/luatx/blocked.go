@@ -9,12 +9,13 @@ import (
 )
 
 var blockedVerb = verb{
-	name: "blocked", short: "ordering keys whose events wait behind a parked one, the longest blocked first",
-	long: `luatx blocked lists the parked events that hold back others of their ordering key: how many wait behind each, and since when.
-The filter is about the parked events. Re-arm or discard them, and the others go out: luatx help parked.`,
+	name: "blocked", short: "list ordering keys whose events wait behind a parked event, longest blocked first",
+	long: `luatx blocked lists the parked events that hold back others of their ordering key, with the number of events that wait
+behind each, and since when. The filter selects parked events. After you re-arm or discard a parked event, relays publish the
+events behind it; see luatx help parked.`,
 	flags: func(flags *flag.FlagSet) action {
 		f := filterFlags(flags, new(outbox.Filter))
-		limit := flags.Int("limit", 100, "the most keys to list; 0: all")
+		limit := flags.Int("limit", 100, "maximum number of keys to list; 0 lists all")
 		return func(ctx context.Context, s *session, _ []string) error { return s.blocked(ctx, *f, *limit) }
 	},
 }
@@ -26,7 +27,7 @@ func (s *session) blocked(ctx context.Context, f outbox.Filter, limit int) error
 			return err
 		}
 		if n++; limit > 0 && n > limit {
-			s.out.say("and more: --limit 0 lists all")
+			s.out.say("there are more; --limit 0 lists all")
 			break
 		}
 		row := acts.NewEvent(e)

@@ -39,7 +39,7 @@ func TestBlockedKeysAreListedAndCountedByStats(t *testing.T) {
 		s.block(client, "b", "other", "first", "last")
 		s.has(s.run(0, "", "blocked"), "HOLDS-BACK", " head k 2", "no such account", " first other 2")
 		s.has(s.run(0, "", "blocked", "--key", "k", "--json"), `"id":"head"`, `"holds_back":2`)
-		s.has(s.run(0, "", "blocked", "--limit", "1"), "and more")
+		s.has(s.run(0, "", "blocked", "--limit", "1"), "there are more")
 		s.has(s.run(0, "", "stats", "--over", "0"), "OLDEST-UNPUBLISHED", "KEYS EVENTS SINCE 2 3 2")
 		s.has(s.run(0, "", "stats", "--over", "0", "--json"), `"blocked":{"keys":2,"events":3`)
 		s.has(s.run(0, "", "parked", "show", "2"), "waits behind head")

@@ -15,9 +15,9 @@ import (
 )
 
 var auditVerb = verb{
-	name: "audit", short: "who did what, when and why",
+	name: "audit", short: "show who did what, when and why",
 	flags: func(flags *flag.FlagSet) action {
-		since := flags.Duration("since", 24*time.Hour, "how far back")
+		since := flags.Duration("since", 24*time.Hour, "show records of this last part of the audit")
 		return func(ctx context.Context, s *session, _ []string) error {
 			for r, err := range s.operator.Audit(ctx, time.Now().Add(-*since)) {
 				if err != nil {
@@ -32,11 +32,11 @@ var auditVerb = verb{
 }
 
 var tailVerb = verb{
-	name: "tail", short: "events as they are parked, and as remembered ones are sent, until interrupted",
+	name: "tail", short: "show events as relays park or send them, until interrupted",
 	flags: func(flags *flag.FlagSet) action {
-		every := flags.Duration("every", time.Second, "how often it looks")
-		parked := flags.Bool("parked", false, "parked ones alone")
-		limit := flags.Int("limit", 0, "end after so many events (default never)")
+		every := flags.Duration("every", time.Second, "polling interval")
+		parked := flags.Bool("parked", false, "show only parked events")
+		limit := flags.Int("limit", 0, "exit after this many events (default: never)")
 		return func(ctx context.Context, s *session, _ []string) error {
 			if *every <= 0 {
 				return usageError{errors.New("--every is not positive; use more than 0")}
@@ -64,10 +64,10 @@ var tailVerb = verb{
 }
 
 var repairVerb = verb{
-	name: "repair", changes: true, retaining: true, short: "list inconsistencies of the shards, and repair them",
-	long: `luatx repair lists inconsistencies of the shards, after keys were lost or changed by hand, and repairs them. --retention
-must be Config.Retention of the service: repair removes older ids from the inbox.`,
-	one: `if some inconsistency is left`,
+	name: "repair", changes: true, retaining: true, short: "list and repair inconsistencies of the shards",
+	long: `luatx repair lists inconsistencies of the shards and repairs them. They appear if keys are lost or changed by hand. --retention
+must be Config.Retention of the service, because repair removes older ids from the inbox.`,
+	one: `if an inconsistency remains`,
 	flags: func(*flag.FlagSet) action {
 		return func(ctx context.Context, s *session, _ []string) error {
 			if s.retention <= 0 {
@@ -119,20 +119,21 @@ func (s *session) repair(ctx context.Context) error {
 	case len(errs) > 0:
 		return errors.Join(errs...)
 	case found > fixed:
-		return reportedError{errors.New("some inconsistency is left")}
+		return reportedError{errors.New("some inconsistencies remain")}
 	}
 	return nil
 }
 
 var doctorVerb = verb{
-	name: "doctor", needs: aServer, short: "examine the servers, the user's rights and the shards",
-	long: `luatx doctor examines every node (version and known flaws of its scripting engine, eviction, persistence, replicas, cluster,
-clock), the rights of its own user and, if you name the service's namespace and keyspace, the shards (address, types of keys,
-layout). Each finding has a remedy. With --acl it prints a minimal ACL line of a role, and asks the server for its version only.`,
-	one: `if there is an error or a warning`,
+	name: "doctor", needs: aServer, short: "check the servers, the permissions of the user and the shards",
+	long: `luatx doctor checks every node (version and known flaws of its scripting engine, eviction, persistence, replicas, cluster,
+clock) and the permissions of its own user. If you set the namespace and the keyspace of the service, it also checks the shards
+(address, types of keys, layout). Each finding has a remedy. With --acl it prints a minimal ACL line for a role, and reads only
+the version of the server.`,
+	one: `if it finds an error or a warning`,
 	flags: func(flags *flag.FlagSet) action {
-		role := flags.String("role", string(admin.RoleApplication), "whose rights are needed: app, relay, operator or repair")
-		acl := flags.Bool("acl", false, "print a minimal ACL line of the role")
+		role := flags.String("role", string(admin.RoleApplication), "role whose permissions are required: app, relay, operator or repair")
+		acl := flags.Bool("acl", false, "print a minimal ACL line for the role")
 		return func(ctx context.Context, s *session, _ []string) error { return s.doctor(ctx, admin.Role(*role), *acl) }
 	},
 }
@@ -170,12 +171,12 @@ func (s *session) doctor(ctx context.Context, role admin.Role, acl bool) error {
 		s.out.say("    remedy: %s", d.Remedy)
 	}
 	if s.namespace == "" {
-		s.out.say("the shards were not looked at: say --namespace and --keyspace")
+		s.out.say("the shards were not checked; set --namespace and --keyspace to check them")
 	}
 	if serious > 0 {
 		return reportedError{fmt.Errorf("%d findings", serious)}
 	}
-	s.out.say("nothing is wrong")
+	s.out.say("no problems found")
 	return nil
 }
 
@@ -190,20 +191,20 @@ func (s *session) plans(ctx context.Context) error {
 			"HITS LEFT SHA1 BATCH-SHA1 PLAN", p.Hits, p.Left, p.Alone, p.Batch, p.Does)
 	}
 	if len(found) == 0 {
-		s.out.say("no plan is compiled: each is after 100 transactions of its kind, unless Config.NoCompile is set")
+		s.out.say("no plan is compiled; a plan is compiled after 100 transactions of its kind, unless Config.NoCompile is set")
 	}
 	return nil
 }
 
 var scriptsVerb = verb{
-	name: "scripts", short: "names and SHA1s of the scripts, and whether the server has them",
-	long: `luatx scripts lists the scripts of a configuration. Their text holds its constants, so that those of a service with other
-limits, or with procedures, have other SHA1s.
+	name: "scripts", short: "list the names and SHA1s of the scripts, and whether the server has them",
+	long: `luatx scripts lists the scripts of a configuration. The text of a script contains the limits of the configuration. A service
+with other limits, or with procedures, therefore has other SHA1s.
 
-With --plans it lists the scripts that the Transactors of the namespace have compiled for plans of transactions, at most in the
-last week: how many transactions they have decided (HITS) and left to the general script (LEFT), as of the last 4,096 of each
-Transactor, and the SHA1s for one transaction and for several. A large share of LEFT costs the server time; docs/concepts.md
-says why it happens.`,
+With --plans it lists the scripts that the Transactors of the namespace have compiled for plans of transactions in the last week.
+HITS is the number of transactions that a script has decided, and LEFT the number that it has left to the general script, of the
+last 4,096 transactions of each Transactor. The SHA1s are those for one transaction and for several. A large share of LEFT costs
+CPU time of the server; docs/concepts.md explains the causes.`,
 	needs: newService, limited: true,
 	flags: func(flags *flag.FlagSet) action {
 		plans := flags.Bool("plans", false, "list the compiled scripts of the service")

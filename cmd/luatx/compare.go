@@ -23,21 +23,21 @@ var compareVerb = verb{
 key that pipeline.SetNX sets) with the mark of the scripted mode (in the inbox of the message's aggregate), and changes nothing.
 
 It prints how many messages have both marks, one of them or none, and names the messages that the two modes identify
-differently: messages with one key in the pipeline mode that are several messages for the inbox, or the other way round. A
-message that has a mark in the pipeline mode only would be applied again if it came again to a scripted stack without Overlap.
+differently: messages that share a key in pipeline mode but are different messages for the inbox, or the other way round. If a
+message has a mark in pipeline mode only, a scripted stack without Overlap processes it again when it is delivered again.
 
-The flags --mark, --aggregate, --source and --id say what Config.MarkKey, Config.Aggregate and Config.MessageID return. Each is a
-text in which {name} stands for an attribute of the message. Without a flag the default of that function applies.`,
+The flags --mark, --aggregate, --source and --id replace Config.MarkKey, Config.Aggregate and Config.MessageID. In each text,
+{name} stands for an attribute of the message. If a flag is missing, the default of that function applies.`,
 	one: `if messages are identified differently or cannot be read`,
 	flags: func(flags *flag.FlagSet) action {
 		var c comparer
-		flags.StringVar(&c.handler, "handler", "", "name of the handler that applies the messages; this or --scope is required")
-		flags.StringVar(&c.scope, "scope", "", "inbox.Config.Scope, where the service has set one")
+		flags.StringVar(&c.handler, "handler", "", "name of the handler that processes the messages; this or --scope is required")
+		flags.StringVar(&c.scope, "scope", "", "inbox.Config.Scope of the service, if it is set")
 		flags.StringVar(&c.mark, "mark", "", "`text` of the pipeline mode's key, such as 'inbox:{id}' (default the key of pipeline.SetNX: inbox:source:id)")
-		flags.StringVar(&c.aggregate, "aggregate", "{subject}", "`text` of the aggregate; where it is empty, the tag of the stream in braces is taken")
+		flags.StringVar(&c.aggregate, "aggregate", "{subject}", "`text` of the aggregate; if it is empty, the tag of the stream in braces is used")
 		flags.StringVar(&c.source, "source", "{source}", "`text` of the identity's source")
 		flags.StringVar(&c.id, "id", "{id}", "`text` of the identity's id")
-		flags.Int64Var(&c.limit, "limit", 100_000, "the `number` of messages of each stream to look at")
+		flags.Int64Var(&c.limit, "limit", 100_000, "maximum `number` of messages to compare in each stream")
 		return func(ctx context.Context, s *session, streams []string) error { return s.compare(ctx, c, streams) }
 	},
 }
@@ -114,9 +114,9 @@ type comparison struct {
 func (s *session) compare(ctx context.Context, c comparer, streams []string) error {
 	switch {
 	case (c.handler == "") == (c.scope == ""):
-		return usageError{errors.New("--handler and --scope are missing; use one of them")}
+		return usageError{errors.New("set exactly one of --handler and --scope")}
 	case c.limit < 1:
-		return usageError{fmt.Errorf("--limit is %d: use at least 1", c.limit)}
+		return usageError{fmt.Errorf("--limit is %d; use 1 or more", c.limit)}
 	}
 	if c.scope == "" {
 		c.scope = s.namespace + "/" + c.handler
@@ -199,10 +199,10 @@ func (r *comparison) identify(n names) {
 	byInbox, sameInbox := r.byInbox[n.inbox()]
 	switch {
 	case sameKey && byKey.inbox() != n.inbox():
-		r.Different = append(r.Different, fmt.Sprintf("entries %s and %s share the mark %q of the pipeline mode, and the inbox tells them apart: %s and %s",
+		r.Different = append(r.Different, fmt.Sprintf("entries %s and %s share the mark %q of pipeline mode, but are different messages for the inbox: %s and %s",
 			byKey.entry, n.entry, n.key, byKey.inbox(), n.inbox()))
 	case sameInbox && byInbox.key != n.key:
-		r.Different = append(r.Different, fmt.Sprintf("entries %s and %s are one message for the inbox, %s, and have the marks %q and %q in the pipeline mode",
+		r.Different = append(r.Different, fmt.Sprintf("entries %s and %s are one message for the inbox, %s, but have the marks %q and %q in pipeline mode",
 			byInbox.entry, n.entry, n.inbox(), byInbox.key, n.key))
 	}
 	if !sameKey {

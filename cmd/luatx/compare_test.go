@@ -64,7 +64,7 @@ func TestKeysCompareCountsMarksOfEitherModeAndDifferingIdentities(t *testing.T) 
 		s.has(compare(statusFine), in+" 6 0 0 4 2 0 0") // the default key
 		s.has(compare(statusFine, append(marks, "--limit", "2")...), in+" 2 1 0 0 1 0 0")
 
-		s.has(compare(statusInexact, "--mark", "{payment}"), "share the mark \"p-b\" of the pipeline mode", `"b" "/shop" "5"`)
+		s.has(compare(statusInexact, "--mark", "{payment}"), "share the mark \"p-b\" of pipeline mode", `"b" "/shop" "5"`)
 		s.has(compare(statusInexact, append(marks, "--id", "{payment}", "--source", "")...), `are one message for the inbox, "b" "" "p-b"`)
 		feed("5", "c") // one id for two aggregates: one mark, two messages
 		s.has(compare(statusInexact, marks...), in+" 7 2 1 2 2 0 1", `"b" "/shop" "5"`, `"c" "/shop" "5"`)
@@ -76,8 +76,8 @@ func TestKeysCompareCountsMarksOfEitherModeAndDifferingIdentities(t *testing.T) 
 		if err := json.Unmarshal([]byte(out), &got); err != nil || got.Messages != 8 || got.Both != 2 || len(got.Different) != 1 {
 			t.Errorf("%v: %s", err, out)
 		}
-		s.has(s.run(statusUsage, "", "keys", "compare", "--handler", "pay"), "name one stream or more")
-		s.has(s.run(statusUsage, "", "keys", "compare", in), "--handler and --scope are missing")
+		s.has(s.run(statusUsage, "", "keys", "compare", "--handler", "pay"), "stream is missing; give one or more")
+		s.has(s.run(statusUsage, "", "keys", "compare", in), "set exactly one of --handler and --scope")
 		s.has(compare(statusUsage, "--limit", "0"), "--limit is 0")
 	})
 }

@@ -9,9 +9,9 @@ import (
 )
 
 var completionVerb = verb{
-	name: "completion", args: "bash|zsh|fish", needs: noServer, short: "completion for a shell",
-	long: `luatx completion prints what makes a shell complete commands and flags: source <(luatx completion bash), the same for zsh,
-or luatx completion fish | source.`,
+	name: "completion", args: "bash|zsh|fish", needs: noServer, short: "print the completion script of a shell",
+	long: `luatx completion prints a script that makes a shell complete commands and flags. Load it with source <(luatx completion bash),
+source <(luatx completion zsh), or luatx completion fish | source.`,
 }
 
 // completionFlags is not in the table of verbs, because its action lists them.

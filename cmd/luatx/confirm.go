@@ -10,8 +10,8 @@ import (
 )
 
 // confirmation is the part about confirmation in the help of every command that changes something.
-const confirmation = `The command shows what it would do, and changes nothing. On a terminal it asks whether to do it; elsewhere it needs --yes.
-With --dry-run it does not ask.`
+const confirmation = `The command first shows a preview, which changes nothing. On a terminal it then asks for confirmation. Without a terminal it
+needs --yes. With --dry-run it shows only the preview.`
 
 // perform runs a verb. If the verb changes something, it runs as a preview until that is confirmed.
 func (v verb) perform(ctx context.Context, s *session, do action, args []string) error {

@@ -18,27 +18,27 @@ import (
 )
 
 // deadName says in the help what names dead letters.
-const deadName = `The stream is named by its key. The name of a partitioned stream stands for the streams of all partitions of the keyspace. If a
-dead-letter stream has a key of its own, name that key.`
+const deadName = `Use the key of the stream. The name of a partitioned stream stands for the streams of all partitions of the keyspace. If a
+dead-letter stream has a key of its own, use that key.`
 
 var deadVerbs = []verb{
 	{
-		name: "dead list", args: "stream", needs: aServer, short: "dead letters of a stream, the oldest of each partition first",
-		long: `luatx dead list lists the dead letters of a stream, the oldest of each partition first.
+		name: "dead list", args: "stream", needs: aServer, short: "list the dead letters of a stream, oldest first in each partition",
+		long: `luatx dead list lists the dead letters of a stream, oldest first in each partition.
 ` + deadName,
 		one: `if the stream does not exist`,
 		flags: func(flags *flag.FlagSet) action {
 			f := deadFlags(flags)
-			limit := flags.Int("limit", 100, "the most dead letters to list; 0: all")
+			limit := flags.Int("limit", 100, "maximum number of dead letters to list; 0 lists all")
 			return func(ctx context.Context, s *session, args []string) error {
 				return s.deadList(ctx, args[0], f.filter(), *limit)
 			}
 		},
 	},
 	{
-		name: "dead show", args: "stream id…", needs: newService, acts: true, unnamed: true, short: "origin, deliveries and last error of dead letters",
-		long: `luatx dead show shows where dead letters came from, how often they were delivered, and the last error. Their data may be
-confidential. The command shows it only with --body, and the audit records that.`,
+		name: "dead show", args: "stream id…", needs: newService, acts: true, unnamed: true, short: "show the origin, deliveries and last error of dead letters",
+		long: `luatx dead show shows where dead letters came from, how often they were delivered, and their last error. Their data may be
+confidential. The command shows it only with --body, and the audit records the read.`,
 		one: `if one of the ids is not a dead letter`,
 		flags: func(flags *flag.FlagSet) action {
 			body := flags.Bool("body", false, "show the data")
@@ -49,41 +49,41 @@ confidential. The command shows it only with --body, and the audit records that.
 	},
 	{
 		name: "dead retry", args: "stream [id…]", needs: newService, changes: true, acts: true, reasoned: true, short: "put dead letters back into their streams, by id or by filter",
-		long: `luatx dead retry puts dead letters back at the end of the streams that they came from, those of a partition into that partition.
-Every group of the stream reads them again. Entries that become dead letters meanwhile are left alone. With --canary some go first, and
-the others follow when the group has acknowledged those.
+		long: `luatx dead retry appends dead letters to the streams and partitions that they came from. Every group of the stream reads them
+again. Entries that become dead letters in the meantime are skipped. With --canary a few go first, and the rest follows when the
+group has acknowledged them.
 ` + deadName,
-		one: `if not all were put back`,
+		one: `if not all dead letters were put back`,
 		flags: func(flags *flag.FlagSet) action {
 			var o admin.DeadLetterOptions
-			flags.IntVar(&o.Canary, "canary", 0, "how many go first")
-			flags.DurationVar(&o.CanaryWait, "canary-wait", 0, "how long to wait for their fate (default 30s)")
+			flags.IntVar(&o.Canary, "canary", 0, "number of dead letters to put back first")
+			flags.DurationVar(&o.CanaryWait, "canary-wait", 0, "how long to wait for the canary (default 30s)")
 			return deadActFlags(flags, &o, (*admin.DeadLetters).Retry, "put %s back", "put back")
 		},
 	},
 	{
-		name: "dead discard", args: "stream [id…]", needs: newService, changes: true, acts: true, reasoned: true, short: "delete dead letters for good, by id or by filter",
-		long: `luatx dead discard deletes dead letters for good. Export them before.
+		name: "dead discard", args: "stream [id…]", needs: newService, changes: true, acts: true, reasoned: true, short: "delete dead letters, by id or by filter",
+		long: `luatx dead discard deletes dead letters. This cannot be undone, so export them first.
 ` + deadName,
-		one: `if not all were discarded`,
+		one: `if not all dead letters were discarded`,
 		flags: func(flags *flag.FlagSet) action {
 			return deadActFlags(flags, &admin.DeadLetterOptions{}, (*admin.DeadLetters).Discard, "discard %s for good", "discarded")
 		},
 	},
 	{
-		name: "dead export", args: "stream", needs: newService, acts: true, short: "write dead letters as lines of JSON, which the audit records",
+		name: "dead export", args: "stream", needs: newService, acts: true, short: "export dead letters as lines of JSON; the audit records the export",
 		flags: func(flags *flag.FlagSet) action {
 			f := deadFlags(flags)
-			name := flags.String("o", "", "`file` to write, which must not exist (default the standard output)")
+			name := flags.String("o", "", "`file` to write; it must not exist (default: standard output)")
 			return func(ctx context.Context, s *session, args []string) error {
 				return s.deadExport(ctx, args[0], f.filter(), *name)
 			}
 		},
 	},
 	{
-		name: "dead import", args: "stream file", needs: newService, changes: true, acts: true, reasoned: true, short: "add the lines of dead export to the dead letters; - is the standard input",
+		name: "dead import", args: "stream file", needs: newService, changes: true, acts: true, reasoned: true, short: "import the lines of dead export as dead letters; - reads standard input",
 		long: `luatx dead import adds the lines of luatx dead export to the dead letters of the streams that they name, under new ids. It skips dead
-letters that exist, so that it may be run again.
+letters that already exist, so that you can run it again.
 ` + deadName,
 		flags: func(*flag.FlagSet) action {
 			return func(ctx context.Context, s *session, args []string) error { return s.deadImport(ctx, args[0], args[1]) }
@@ -101,10 +101,10 @@ type deadSelection struct {
 
 func deadFlags(flags *flag.FlagSet) *deadSelection {
 	var c deadSelection
-	flags.StringVar(&c.Text, "text", "", "dead letters whose reason says this")
-	flags.StringVar(&c.Group, "group", "", "dead letters that this consumer group has given up")
-	flags.StringVar(&c.Type, "type", "", "dead letters whose messages are of this type")
-	flags.DurationVar(&c.since, "since", 0, "dead letters of this time until now (default all)")
+	flags.StringVar(&c.Text, "text", "", "dead letters whose error contains this text")
+	flags.StringVar(&c.Group, "group", "", "dead letters of this consumer group")
+	flags.StringVar(&c.Type, "type", "", "dead letters of messages of this type")
+	flags.DurationVar(&c.since, "since", 0, "dead letters that are at most this old (default: all)")
 	return &c
 }
 
@@ -121,8 +121,8 @@ type deadAct func(*admin.DeadLetters, context.Context, admin.DeadLetterFilter, s
 // deadActFlags are those of Retry and Discard.
 func deadActFlags(flags *flag.FlagSet, o *admin.DeadLetterOptions, act deadAct, plan, done string) action {
 	c := deadFlags(flags)
-	flags.BoolVar(&c.all, "all", false, "mean all dead letters of the stream, if neither ids nor a filter are given")
-	flags.IntVar(&o.Limit, "limit", 0, "the most dead letters to act on (default all)")
+	flags.BoolVar(&c.all, "all", false, "select all dead letters of the stream; required without ids and filters")
+	flags.IntVar(&o.Limit, "limit", 0, "maximum number of dead letters to change (default: all)")
 	return func(ctx context.Context, s *session, args []string) error {
 		c.IDs = args[1:]
 		if c.filter().String() == "all" && !c.all {
@@ -163,7 +163,7 @@ func (s *session) deadAct(ctx context.Context, d *admin.DeadLetters, f admin.Dea
 		}
 		return nil
 	case r.Stopped:
-		return fmt.Errorf("stopped by the canary: of the first %d, %d were handled, %d are dead letters again, and %d are still being tried",
+		return fmt.Errorf("stopped by the canary: of %d dead letters, %d were handled, %d are dead letters again, and %d are in progress",
 			r.Canary.Handled+r.Canary.DeadAgain+r.Canary.Trying, r.Canary.Handled, r.Canary.DeadAgain, r.Canary.Trying)
 	case r.Done < max(r.Matched, len(f.IDs)):
 		return fmt.Errorf("%d of %d were %s; the others are no longer dead letters, or are not from a stream of this slot", r.Done, max(r.Matched, len(f.IDs)), done)
@@ -188,13 +188,13 @@ func (s *session) deadList(ctx context.Context, name string, f admin.DeadLetterF
 			return err
 		}
 		if n++; limit > 0 && n > limit {
-			s.out.say("and more: --limit 0 lists all")
+			s.out.say("there are more; --limit 0 lists all")
 			break
 		}
 		s.out.dead(l)
 	}
 	if n == 0 {
-		s.out.say("no dead letter is meant")
+		s.out.say("no dead letter matches")
 	}
 	return nil
 }
@@ -260,7 +260,7 @@ func (s *session) showDead(l admin.DeadLetter, body bool) {
 		text = string(l.Data())
 	}
 	if !utf8.ValidString(text) {
-		s.out.say("the data is not text: --json shows it in base64")
+		s.out.say("the data is not text; --json shows it in base64")
 		return
 	}
 	for line := range strings.Lines(text) {

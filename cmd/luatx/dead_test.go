@@ -46,7 +46,7 @@ func TestDeadLettersAreListedShownRetriedAndDiscarded(t *testing.T) {
 		if text := s.run(0, "", "dead", "list", "orders", "--group", "mails"); strings.Contains(text, "billing") {
 			t.Errorf("the filter means all: %s", text)
 		}
-		s.has(s.run(0, "", "dead", "list", "orders", "--limit", "2"), "and more")
+		s.has(s.run(0, "", "dead", "list", "orders", "--limit", "2"), "there are more")
 		s.has(s.run(0, "", "dead", "list", "orders", "--text", "nothing"), "no dead letter")
 		s.has(s.run(1, "", "dead", "list", "nobody"), "no stream")
 		shown := s.run(0, "", "dead", "show", "orders", first("billing"))
@@ -57,11 +57,11 @@ func TestDeadLettersAreListedShownRetriedAndDiscarded(t *testing.T) {
 		s.has(s.acts(0, "", "dead", "show", "orders", first("billing"), "--body"), "4111")
 		s.has(s.acts(0, "", "dead", "show", "orders", first("billing"), "--body", "--json"), `"body":{"card":"4111"}`)
 		s.has(s.run(1, "", "dead", "show", "orders", "1-1"), "1-1")
-		s.has(s.run(2, "", "dead", "show", "orders"), "name one id or more")
+		s.has(s.run(2, "", "dead", "show", "orders"), "id is missing; give one or more")
 
 		s.has(s.acts(2, "", "dead", "retry", "orders", "--text", "bank"), "--reason")
 		s.has(s.acts(2, "", "dead", "retry", "orders", "--reason", "r", "--yes"), "--all")
-		s.has(s.acts(2, "", "dead", "retry", "--reason", "r", "--all", "--yes"), "name one stream")
+		s.has(s.acts(2, "", "dead", "retry", "--reason", "r", "--all", "--yes"), "give exactly one stream")
 		s.has(s.acts(2, "", "dead", "retry", "orders", "--text", "bank", "--reason", "mended"), "3 0 - billing=3", "with --yes it would put 3 dead letters back")
 		s.has(s.acts(0, "", "dead", "retry", "orders", "--text", "bank", "--reason", "mended", "--dry-run"), "3 0 - billing=3")
 		s.has(s.acts(0, "", "dead", "retry", "orders", "--text", "bank", "--limit", "2", "--reason", "mended", "--yes"), "2 2 -")
@@ -92,7 +92,7 @@ func TestExportedDeadLettersAreImportedOnce(t *testing.T) {
 		}
 		s.acts(0, "", "dead", "discard", key, "--all", "--reason", "kept", "--yes")
 		s.has(s.acts(2, "", "dead", "import", key, name), "--reason")
-		s.has(s.acts(2, "", "dead", "import", key, "--reason", "r"), "name one file")
+		s.has(s.acts(2, "", "dead", "import", key, "--reason", "r"), "give exactly one file")
 		s.has(s.acts(2, "", "dead", "import", key, name, "--reason", "again"), "READ MISSING SKIPPED 3 3 -", "it would import 3 dead letters")
 		s.has(s.acts(1, `{"stream":"other","fields":["a","b"]}`, "dead", "import", key, "-", "--reason", "again"), "line 1: the stream")
 		s.has(s.acts(0, "", "dead", "import", key, name, "--reason", "again", "--yes"), "3 3 -")

@@ -13,22 +13,22 @@ import (
 )
 
 var demoVerb = verb{
-	name: "demo", needs: ownServer, short: "sell a shop's orders while workers die and replies are lost; the pipeline mode and luatx side by side",
-	long: `luatx demo sells the orders of a shop. Each message is an invoice: a handler books it on its customer
-and returns an event a line; the events travel to the products, where a second handler takes the quantity off the
-stock. Worker processes are killed while they work, and replies of Redis are lost on the way. In the end money and
-stock are read back and compared with what the orders say.
+	name: "demo", needs: ownServer, short: "compare pipeline mode and luatx in a shop whose workers die and whose replies are lost",
+	long: `luatx demo sells the orders of a shop. Each message is an invoice. A handler books it on its customer and returns an
+event for each line. The events go to the products, where a second handler subtracts the quantity from the stock. The
+demo kills worker processes while they work and drops replies of Redis. At the end it compares money and stock with the
+orders.
 
-The pipeline mode uses SET NX for the inbox, MULTI … EXEC for the writes, XACK at the end. The
-scripted mode is luatx: all of that in one script. The handlers are the same.
+Pipeline mode uses SET NX for the inbox, MULTI … EXEC for the writes, and XACK at the end. Scripted mode is luatx, which
+does all of that in one script. The handlers are the same.
 
-p50 and p99 are from the receipt of an invoice by a worker to its acknowledgement. The embedded server runs Lua in Go
-and slowly; speeds are worth comparing on a real one:
+p50 and p99 are the times from the receipt of an invoice by a worker to its acknowledgement. The embedded server runs Lua
+in Go, which is slow. To compare speeds, use a real server:
 
     luatx demo --redis localhost:6379
 
-There, the keys of the demo begin with a namespace of their own, and are taken away at the end.`,
-	one: `if the result of scripted mode is not exact, or a run does not come to its end`,
+On that server, the keys of the demo begin with a namespace of their own. The demo deletes them at the end.`,
+	one: `if the result of scripted mode is not exact, or a run does not complete`,
 	flags: func(flags *flag.FlagSet) action {
 		var options shop.Options
 		options.Register(flags)

@@ -17,29 +17,29 @@ import (
 
 var eventVerbs = []verb{
 	{
-		name: "events list", short: "events of a state: pending, scheduled, retrying, leased, waiting, parked or sent",
-		long: `luatx events list lists the events of a state, shard by shard, by their time, and waiting ones by their ordering keys. AT is
-when a pending event is due or tried next, when a lease ends, and when an event was parked or sent. BEHIND is the event that
-a waiting one waits behind. scheduled and retrying events are pending, too.`,
+		name: "events list", short: "list events by state: pending, scheduled, retrying, leased, waiting, parked or sent",
+		long: `luatx events list lists the events in a state by shard. It sorts them by their time, and waiting events by their ordering keys.
+AT is the time of the next attempt of a pending event, the end of a lease, or the time when an event was parked or sent. BEHIND
+is the event that a waiting event waits behind. The states scheduled and retrying are parts of pending.`,
 		flags: func(flags *flag.FlagSet) action {
 			f := filterFlags(flags, new(outbox.Filter))
 			state := stateFlag(flags, outbox.Pending)
-			limit := flags.Int("limit", 100, "the most events to list; 0: all")
+			limit := flags.Int("limit", 100, "maximum number of events to list; 0 lists all")
 			return func(ctx context.Context, s *session, _ []string) error { return s.eventsList(ctx, *state, *f, *limit) }
 		},
 	},
 	{
-		name: "events show", args: "id…", acts: true, unnamed: true, short: "all that is known of events, in whatever state they are",
-		long: `luatx events show tells all that is known of the events of an id, as luatx parked show does. Bodies may be confidential. The
-command shows them only with --body, and the audit records that.`,
-		one:   `if no shard knows one of the ids`,
+		name: "events show", args: "id…", acts: true, unnamed: true, short: "show the details of events in any state",
+		long: `luatx events show shows the details of the events with the given ids, like luatx parked show. Bodies may be confidential. The
+command shows them only with --body, and the audit records the read.`,
+		one:   `if no shard has one of the ids`,
 		flags: showFlags,
 	},
-	changeVerb(outbox.ActRetry, outbox.Retrying, "publish pending events now, without their pause or their time"),
-	changeVerb(outbox.ActReschedule, outbox.Scheduled, "give pending events another time"),
-	changeVerb(outbox.ActCancel, outbox.Scheduled, "remove scheduled events that no relay has claimed"),
-	changeVerb(outbox.ActPark, outbox.Pending, "park pending or waiting events, until an operator acts"),
-	changeVerb(outbox.ActDiscard, outbox.Pending, "remove pending, waiting or parked events for good"),
+	changeVerb(outbox.ActRetry, outbox.Retrying, "publish pending events now, before their next attempt or their time"),
+	changeVerb(outbox.ActReschedule, outbox.Scheduled, "change the time of pending events"),
+	changeVerb(outbox.ActCancel, outbox.Scheduled, "delete scheduled events that no relay has leased"),
+	changeVerb(outbox.ActPark, outbox.Pending, "park pending or waiting events until an operator acts"),
+	changeVerb(outbox.ActDiscard, outbox.Pending, "delete pending, waiting or parked events"),
 }
 
 // stateFlag defines the flag for the state of the events.
@@ -62,13 +62,13 @@ func (s *session) eventsList(ctx context.Context, state outbox.State, f outbox.F
 			return err
 		}
 		if n++; limit > 0 && n > limit {
-			s.out.say("and more: --limit 0 lists all")
+			s.out.say("there are more; --limit 0 lists all")
 			break
 		}
 		s.out.eventOf(e)
 	}
 	if n == 0 {
-		s.out.say("no %s event is meant", string(state))
+		s.out.say("no %s event matches", string(state))
 	}
 	return nil
 }
@@ -84,21 +84,22 @@ func (p *printer) eventOf(e outbox.Event) {
 func changeVerb(act outbox.Act, usual outbox.State, short string) verb {
 	return verb{
 		name: "events " + string(act), args: "[id…]", changes: true, acts: true, reasoned: true, short: short,
-		long: "luatx events " + string(act) + ": " + short + `. It means the events of the ids, or those of a state that match the filter. If
-an id is in several slots, --slot chooses. An event that a relay has leased stays as it is: run the command again when its lease is over.`,
-		one: `if not all were changed`,
+		long: "luatx events " + string(act) + ": " + short + `. It selects the events with the given ids, or the events in a state that match
+the filter. If an id is in several slots, use --slot. An event that a relay has leased is skipped: run the command again when its lease
+has ended.`,
+		one: `if not all events were changed`,
 		flags: func(flags *flag.FlagSet) action {
 			c := &changing{change: outbox.Change{Act: act}}
 			filterFlags(flags, &c.filter)
 			c.state = stateFlag(flags, usual)
-			flags.BoolVar(&c.all, "all", false, "mean all events of the state, if neither ids nor a filter are given")
-			flags.IntVar(&c.limit, "limit", 0, "the most events to change (default all)")
+			flags.BoolVar(&c.all, "all", false, "select all events in the state; required without ids and filters")
+			flags.IntVar(&c.limit, "limit", 0, "maximum number of events to change (default: all)")
 			if act == outbox.ActReschedule {
-				flags.Func("at", "`time` at which they are due, as 2026-01-02T15:04:05Z", func(text string) (err error) {
+				flags.Func("at", "new due `time`, such as 2026-01-02T15:04:05Z", func(text string) (err error) {
 					c.change.At, err = time.Parse(time.RFC3339, text)
 					return err
 				})
-				flags.DurationVar(&c.after, "in", 0, "how long from now they are due, instead of --at")
+				flags.DurationVar(&c.after, "in", 0, "new due time as a duration from now, instead of --at")
 			}
 			return func(ctx context.Context, s *session, ids []string) error { return c.run(ctx, s, ids) }
 		},
@@ -119,7 +120,7 @@ func (c *changing) run(ctx context.Context, s *session, ids []string) error {
 	c.change.Reason = s.reason
 	if c.change.Act == outbox.ActReschedule {
 		if (c.after == 0) == c.change.At.IsZero() {
-			return usageError{errors.New("--at and --in: set exactly one of them")}
+			return usageError{errors.New("set exactly one of --at and --in")}
 		}
 		if c.after != 0 {
 			c.change.At, c.after = time.Now().Add(c.after), 0 // the same time as in the preview

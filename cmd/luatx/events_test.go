@@ -43,7 +43,7 @@ func TestEventsWalkThroughEveryState(t *testing.T) {
 		s.has(s.run(0, "", "events", "list", "--state", "retrying"), " fails retrying ", "the bank is closed")
 		s.has(s.run(0, "", "events", "list", "--state", "leased"), " leased leased ") //nolint:dupword // the id and the state
 		s.has(s.run(0, "", "events", "list", "--state", "waiting", "--key", "k"), " second waiting - 0 k first bank")
-		s.has(s.run(0, "", "events", "list", "--state", "scheduled", "--type", "none"), "no scheduled event is meant")
+		s.has(s.run(0, "", "events", "list", "--state", "scheduled", "--type", "none"), "no scheduled event matches")
 		s.has(s.run(2, "", "events", "list", "--state", "lost"), "use one of")
 		s.has(s.run(0, "", "events", "show", "later"), "state scheduled")
 

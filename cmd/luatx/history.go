@@ -15,23 +15,25 @@ import (
 )
 
 var historyVerb = verb{
-	name: "history", needs: newService, short: "what happened: events by destination and outcome, failures by class, age and fill of the outbox",
-	long: `luatx history prints what happened in a part of the last 30 days: by default the last hour, by --since and --until another part, and
-by --at the hour around a time. It prints a row for each interval in which anything was recorded, then sums by destination and by
-class of failure. With --by destination or --by class the rows are those of each destination or class in each interval. A row has events
-per second, and the highest measurements: the age of the oldest event that should be published and is not, the events and bytes of the
-outbox, parked events, events that wait behind these, and how full the fullest shard is. Failed and returned events are tried again;
-returned ones have not used up an attempt. Intervals last 10 seconds in the last hour, and 15 minutes before it.
+	name: "history", needs: newService, short: "show past events by destination and outcome, failures by class, and the age and size of the outbox",
+	long: `luatx history prints the history of a part of the last 30 days. The default is the last hour. --since and --until select another
+part, and --at selects the hour around a time. The command prints a row for each interval with records, then totals by destination
+and by class of failure. With --by destination or --by class it prints a row for each destination or class in each interval.
 
-A time is a duration before now as 24h, a time of the last 24 hours as 03:00 or 03:00+02:00, or a day and a time as
-2006-01-02T15:04:05Z. Times without a zone, and all times of the output, are in UTC.`,
+A row has the events per second and the highest measurements of the interval: the age of the oldest unpublished event, the events
+and bytes of the outbox, the parked events, the events that wait behind them, and the usage of the fullest shard. Failed and
+returned events are retried. Returned events have not used up an attempt. Intervals last 10 seconds in the last hour, and 15
+minutes before that.
+
+A time is a duration before now such as 24h, a time of the last 24 hours such as 03:00 or 03:00+02:00, or a date and a time such
+as 2006-01-02T15:04:05Z. Times without a zone, and all times of the output, are in UTC.`,
 	flags: func(flags *flag.FlagSet) action {
 		var o historyOptions
-		flags.StringVar(&o.at, "at", "", "the hour around this `time`, as 03:00")
-		flags.StringVar(&o.since, "since", "", "from this `time` on, as 24h (default 1h before --until)")
-		flags.StringVar(&o.until, "until", "", "until this `time` (default now)")
-		flags.DurationVar(&o.step, "step", 0, "length of the intervals, a multiple of 10s in the last hour, else of 15m (default the least)")
-		flags.StringVar(&o.by, "by", "", "rows by outcome, destination or class (default outcome, and sums by the others)")
+		flags.StringVar(&o.at, "at", "", "show the hour around this `time`, such as 03:00")
+		flags.StringVar(&o.since, "since", "", "start `time`, such as 24h (default: 1h before --until)")
+		flags.StringVar(&o.until, "until", "", "end `time` (default: now)")
+		flags.DurationVar(&o.step, "step", 0, "length of the intervals, a multiple of 10s in the last hour or else of 15m (default: the shortest)")
+		flags.StringVar(&o.by, "by", "", "rows by outcome, destination or class (default: outcome, with totals by the others)")
 		return func(ctx context.Context, s *session, _ []string) error { return s.history(ctx, o) }
 	},
 }
@@ -48,11 +50,11 @@ const aroundAt = 30 * time.Minute
 func (o historyOptions) part(now time.Time) (r admin.HistoryRange, err error) {
 	switch {
 	case o.at != "" && (o.since != "" || o.until != ""):
-		return r, errors.New("--at and --since or --until: use --at alone for the hour around a time")
+		return r, errors.New("--at excludes --since and --until; use --at alone for the hour around a time")
 	case o.step < 0:
-		return r, fmt.Errorf("--step is %v: use a duration as 15m or 1h", o.step)
+		return r, fmt.Errorf("--step is %v; use a duration such as 15m or 1h", o.step)
 	case o.by != "" && !slices.Contains([]string{"outcome", "destination", "class"}, o.by):
-		return r, fmt.Errorf("--by %s: use outcome, destination or class", o.by)
+		return r, fmt.Errorf("--by is %s; use outcome, destination or class", o.by)
 	}
 	r.Step = o.step
 	var at time.Time
@@ -91,7 +93,7 @@ func (s *session) history(ctx context.Context, o historyOptions) error {
 		return nil
 	}
 	if len(h.Intervals) == 0 {
-		s.out.say("nothing was recorded from %s to %s: no relay, repair worker or console ran, or they do not record", when(h.Since), when(h.Until))
+		s.out.say("no history from %s to %s; no relay, repair worker or console was running, or recording is turned off", when(h.Since), when(h.Until))
 		return nil
 	}
 	switch o.by {

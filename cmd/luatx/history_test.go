@@ -18,7 +18,7 @@ func TestHistoryAnswersWhatHappenedAtATime(t *testing.T) {
 	t.Parallel()
 	everywhere(t, func(t *testing.T, client redis.UniversalClient, s site) {
 		ctx, tr := redistest.Soon(t), s.service(client)
-		s.has(s.run(0, "", "history", "--since", "2h"), "nothing was recorded from")
+		s.has(s.run(0, "", "history", "--since", "2h"), "no history from")
 		var c history.Counter
 		for range 900 {
 			c.Add("bank", settle.Sent, "")

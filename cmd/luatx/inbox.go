@@ -13,20 +13,21 @@ import (
 
 var inboxVerbs = []verb{
 	{
-		name: "inbox show", args: "id", short: "what the inbox knows of a message",
-		long: `luatx inbox show tells whether a message was applied. The inbox keeps a digest of the aggregate, the scope, the source and the
-id. So all four must be those of the message: a message with another one of them is unknown.`,
-		one: `if the inbox does not know the message`,
+		name: "inbox show", args: "id", short: "show whether a message was processed",
+		long: `luatx inbox show shows whether a message was processed. The inbox stores a digest of the aggregate, the scope, the source and the
+id. All four must be those of the message. If one differs, the inbox does not find the message.`,
+		one: `if the message is not in the inbox`,
 		flags: func(flags *flag.FlagSet) action {
 			m := messageFlags(flags)
 			return func(ctx context.Context, s *session, ids []string) error { return s.inboxShow(ctx, m, ids[0]) }
 		},
 	},
 	{
-		name: "inbox forget", args: "id", changes: true, acts: true, reasoned: true, short: "forget a message, so that it is applied again when it is delivered again",
-		long: `luatx inbox forget makes the inbox forget a message, so that it is applied once more when it is delivered again. It does not
-deliver it. What the message did stays done, and is done twice then. Forget no message that is younger than Config.CommitTimeout.`,
-		one: `if the inbox does not know the message`,
+		name: "inbox forget", args: "id", changes: true, acts: true, reasoned: true, short: "forget a message, so that its next delivery is processed again",
+		long: `luatx inbox forget deletes a message from the inbox, so that its next delivery is processed again. The command does not deliver
+the message. The effects of the first processing stay, so the message can take effect twice. Do not forget messages that are
+younger than Config.CommitTimeout.`,
+		one: `if the message is not in the inbox`,
 		flags: func(flags *flag.FlagSet) action {
 			m := messageFlags(flags)
 			return func(ctx context.Context, s *session, ids []string) error { return s.inboxForget(ctx, m, ids[0]) }
@@ -42,10 +43,10 @@ type messageName struct {
 
 func messageFlags(flags *flag.FlagSet) *messageName {
 	var m messageName
-	flags.StringVar(&m.aggregate, "aggregate", "", "the aggregate that the message was applied to: its subject, unless Config.Aggregate names another one; for a message without one, the tag of its stream in braces; required")
-	flags.Func("source", "its `source`; '' for a message without one; required", func(text string) error { m.source = &text; return nil })
-	flags.StringVar(&m.handler, "handler", "", "name of the handler that applies it; this or --scope is required")
-	flags.StringVar(&m.scope, "scope", "", "inbox.Config.Scope, where the service has set one")
+	flags.StringVar(&m.aggregate, "aggregate", "", "aggregate of the message: its subject, unless Config.Aggregate returns another one; if it has none, the tag of its stream in braces; required")
+	flags.Func("source", "`source` of the message; use '' for a message without one; required", func(text string) error { m.source = &text; return nil })
+	flags.StringVar(&m.handler, "handler", "", "name of the handler that processes it; this or --scope is required")
+	flags.StringVar(&m.scope, "scope", "", "inbox.Config.Scope of the service, if it is set")
 	return &m
 }
 
@@ -56,7 +57,7 @@ func (m messageName) id(namespace, id string) (luatx.MessageID, error) {
 	case m.source == nil:
 		return luatx.MessageID{}, usageError{errors.New("--source is missing; it is part of the identity of the message, use --source '' if the message has none")}
 	case (m.handler == "") == (m.scope == ""):
-		return luatx.MessageID{}, usageError{errors.New("--handler and --scope are missing; use one of them")}
+		return luatx.MessageID{}, usageError{errors.New("set exactly one of --handler and --scope")}
 	}
 	return luatx.MessageID{Scope: cmp.Or(m.scope, namespace+"/"+m.handler), Source: *m.source, ID: id}, nil
 }
@@ -113,6 +114,6 @@ func (s *session) inboxForget(ctx context.Context, m *messageName, name string) 
 
 // unknown returns the error for a message that is not in the inbox. It names everything that identifies the message.
 func (m messageName) unknown(id luatx.MessageID, slot int) error {
-	return fmt.Errorf("the inbox of slot %d does not have the id %q with the source %q, the scope %q and the aggregate %q; the message was not applied, or one of these values differs",
+	return fmt.Errorf("the inbox of slot %d does not have the id %q with the source %q, the scope %q and the aggregate %q; the message was not processed, or one of these values differs",
 		slot, id.ID, id.Source, id.Scope, m.aggregate)
 }

@@ -14,27 +14,27 @@ import (
 )
 
 var renameVerb = verb{
-	name: "keys rename", needs: ownServer, changes: true, short: "give existing keys the names of a luatx.Keyspace",
-	long: `luatx keys rename gives keys the names of a luatx.Keyspace, by which all keys of an aggregate share a slot.
+	name: "keys rename", needs: ownServer, changes: true, short: "rename existing keys to the names of a luatx.Keyspace",
+	long: `luatx keys rename renames keys to the names of a luatx.Keyspace, in which all keys of an aggregate share a slot.
 
     luatx keys rename --redis localhost:6379 --pattern 'account:*' --map 'account:{id}:{part}' --keyspace partitions=16
 
-You can kill it and run it again at any point. It uses RENAMENX;
-if a new key is in another slot of a cluster, it copies the key, compares both, and deletes the old one unless that has
-changed. It never overwrites a key. Expiry times, groups and pending entries are kept. Stop whatever writes to the keys.
+You can interrupt the command and run it again at any point. It uses RENAMENX. If a new key is in another slot of a cluster, it
+copies the key, compares both, and deletes the old key unless that has changed. It never overwrites a key. It keeps expiry
+times, groups and pending entries. Before you run it, stop all programs that write to the keys.
 
-In --map, {id} stands for the aggregate and other {names} for what else tells the keys apart; they become the parts of
-the new name, unless --parts says otherwise: with --parts 'account,{part}' the key account:17:balance becomes
-{17}:account:balance under --keyspace own. A {name} holds no colon, no brace and not the character behind it.`,
-	one: `if a key could not be renamed: its new name is taken, the map does not know it, or the server refused`,
+In --map, {id} stands for the aggregate. Other {names} stand for the other variable parts of a key. They become the parts of
+the new name, unless --parts is set. With --parts 'account,{part}' the key account:17:balance becomes {17}:account:balance
+under --keyspace own. A {name} does not match a colon, a brace or the character behind it.`,
+	one: `if a key could not be renamed because its new name exists, it does not match the map, or the server returned an error`,
 	flags: func(flags *flag.FlagSet) action {
 		var o keysOptions
 		flags.StringVar(&o.redis, "redis", "", "`address` of the server or the cluster (host:port,…), or its redis:// URL; required")
-		flags.StringVar(&o.pattern, "pattern", "", "which keys, as in 'account:*': a `glob` of SCAN, in quotes; required")
-		flags.StringVar(&o.template, "map", "", "what the old names are made of, as in 'account:{id}:{part}'; required")
-		flags.StringVar(&o.parts, "parts", "", "comma-separated `parts` of the new names behind the aggregate (default the other placeholders, in order)")
+		flags.StringVar(&o.pattern, "pattern", "", "`glob` pattern of the keys for SCAN, in quotes, such as 'account:*'; required")
+		flags.StringVar(&o.template, "map", "", "pattern of the old names, such as 'account:{id}:{part}'; required")
+		flags.StringVar(&o.parts, "parts", "", "comma-separated `parts` of the new names behind the aggregate (default: the other placeholders, in order)")
 		flags.StringVar(&o.keyspace, "keyspace", "", "partitions=`n` or own, as in the Config of the Transactor; required")
-		flags.StringVar(&o.prefix, "prefix", "", "the keyspace's `prefix`")
+		flags.StringVar(&o.prefix, "prefix", "", "`prefix` of the keyspace")
 		return func(ctx context.Context, s *session, _ []string) error { return o.rename(ctx, s) }
 	},
 }
@@ -145,14 +145,14 @@ func (r *keysReport) write(out io.Writer, pattern string) {
 		labels[rekey.Renamed], labels[rekey.Completed] = "renamed", "copied before, completed"
 	}
 	if !r.apply {
-		fmt.Fprintln(out, "A preview: nothing was changed.")
+		fmt.Fprintln(out, "This is a preview. Nothing was changed.")
 	}
 	for outcome, steps := range r.named {
 		for _, s := range steps {
 			fmt.Fprintf(out, "  %s: %s\n", labels[outcome], describeStep(s))
 		}
 		if more := r.counts[outcome] - len(steps); more > 0 && len(steps) > 0 {
-			fmt.Fprintf(out, "  %s: and %d more\n", labels[outcome], more)
+			fmt.Fprintf(out, "  %s: %d more\n", labels[outcome], more)
 		}
 	}
 	fmt.Fprintf(out, "keys that match %s\n", pattern)

@@ -45,7 +45,7 @@ func TestKeysRenamePreviewsRenamesAndReportsWhatDoesNotFit(t *testing.T) {
 			more []string
 		}{{statusUsage, nil}, {statusFine, []string{"--dry-run"}}} {
 			out := rename(c.want, c.more...)
-			has(t, out, "nothing was changed", "to rename 80", "to rename: and 77 more", fmt.Sprintf(`" → "%s:{`, lead), "of these, to another slot")
+			has(t, out, "Nothing was changed", "to rename 80", "to rename: 77 more", fmt.Sprintf(`" → "%s:{`, lead), "of these, to another slot")
 		}
 		if client.Exists(t.Context(), lead+":7:balance").Val() != 1 {
 			t.Fatal("the dry run has renamed")

@@ -32,25 +32,26 @@ var statuses = []struct {
 	code  int
 	means string
 }{
-	{statusFine, "all is well, or everything is done"},
-	{statusInexact, "something is wrong or left to be done: a wrong address, an unknown event or message, a finding, an error of the server"},
-	{statusUsage, "wrong flags or arguments, a change that was not confirmed, a file that cannot be read, a Redis that cannot be reached"},
+	{statusFine, "success: no problems found, or all changes made"},
+	{statusInexact, "a problem was found or work is left: a wrong address, an unknown event or message, a finding, a server error"},
+	{statusUsage, "wrong flags or arguments, an unconfirmed change, an unreadable file, or an unreachable Redis"},
 	{statusInterrupted, "interrupted by a signal"},
 }
 
-const usage = `luatx commits what a message handler does in Redis as one script on one hash slot.
+const usage = `luatx commits the changes of a message handler in Redis with one script on one hash slot.
 
 Usage:
 
-%s    luatx version         print the version
-    luatx help [command]  print this text, or the help of a command
+%s    luatx version           print the version
+    luatx help [command]    print this text, or the help of a command
 
-For the operator of a service:
+Commands for the operator of a service:
 
 %s
-Each with -h lists its flags. The demo needs nothing but this program: without --redis it runs on an embedded server.
+Use luatx <command> -h to list the flags of a command. The demo needs no server: without --redis it runs on an embedded one.
 
-Every command that changes something has the same rule. %s
+Commands that change something ask for confirmation.
+%s
 
 Exit status:
 
@@ -69,7 +70,7 @@ func help() string {
 func list(verbs []verb) string {
 	var text strings.Builder
 	for _, v := range verbs {
-		fmt.Fprintf(&text, "    luatx %-16s%s\n", v.name, v.short)
+		fmt.Fprintf(&text, "    luatx %-18s%s\n", v.name, v.short)
 	}
 	return text.String()
 }

@@ -28,35 +28,35 @@ type place struct {
 
 func (p *place) flags(flags *flag.FlagSet, v verb) {
 	if v.changes {
-		flags.BoolVar(&p.yes, "yes", false, "do it without asking")
-		flags.BoolVar(&p.dryRun, "dry-run", false, "show what it would do, and do not ask")
+		flags.BoolVar(&p.yes, "yes", false, "make the changes without asking for confirmation")
+		flags.BoolVar(&p.dryRun, "dry-run", false, "show only the preview")
 	}
 	if v.reasoned {
-		flags.StringVar(&p.reason, "reason", "", "why, for the audit; required")
+		flags.StringVar(&p.reason, "reason", "", "reason, which the audit records; required")
 	}
 	if v.needs == ownServer {
 		return
 	}
-	flags.BoolVar(&p.json, "json", false, "print JSON, an object a line")
+	flags.BoolVar(&p.json, "json", false, "print one JSON object per line")
 	if v.needs == noServer {
 		return
 	}
 	flags.StringVar(&p.redis, "redis", "", "`address` of the server or the cluster (host:port,…), or its redis:// URL (default $REDIS_URL, $REDIS_ADDR, $REDIS_HOST:$REDIS_PORT, 127.0.0.1:6379)")
 	flags.StringVar(&p.namespace, "namespace", "", "Config.Namespace of the service (default $LUATX_NAMESPACE)")
-	flags.StringVar(&p.keyspace, "keyspace", "", "its keyspace: partitions=`n` or own (default $LUATX_KEYSPACE)")
-	flags.StringVar(&p.prefix, "prefix", "", "the keyspace's `prefix` (default $LUATX_PREFIX)")
+	flags.StringVar(&p.keyspace, "keyspace", "", "keyspace of the service: partitions=`n` or own (default $LUATX_KEYSPACE)")
+	flags.StringVar(&p.prefix, "prefix", "", "`prefix` of the keyspace (default $LUATX_PREFIX)")
 	if v.acts {
-		flags.StringVar(&p.as, "as", "", "`name` of who acts, for the audit (default $LUATX_OPERATOR, $USER)")
+		flags.StringVar(&p.as, "as", "", "`name` of the operator, which the audit records (default $LUATX_OPERATOR, $USER)")
 	}
 	if v.retaining {
-		flags.DurationVar(&p.retention, "retention", 0, "Config.Retention of the service; without it nothing is repaired")
+		flags.DurationVar(&p.retention, "retention", 0, "Config.Retention of the service; required for repairs")
 	}
 	if v.limited {
-		flags.IntVar(&p.events, "outbox-capacity", 0, "Config.OutboxCapacity of the service, where it has set one")
-		flags.IntVar(&p.bytes, "outbox-bytes", 0, "its Config.OutboxBytes")
-		flags.IntVar(&p.parked, "parked-capacity", 0, "its Config.ParkedCapacity")
-		flags.IntVar(&p.parkedBytes, "parked-bytes", 0, "its Config.ParkedBytes")
-		flags.IntVar(&p.lane, "lane-capacity", 0, "its Config.LaneCapacity")
+		flags.IntVar(&p.events, "outbox-capacity", 0, "Config.OutboxCapacity of the service, if it is set")
+		flags.IntVar(&p.bytes, "outbox-bytes", 0, "Config.OutboxBytes of the service")
+		flags.IntVar(&p.parked, "parked-capacity", 0, "Config.ParkedCapacity of the service")
+		flags.IntVar(&p.parkedBytes, "parked-bytes", 0, "Config.ParkedBytes of the service")
+		flags.IntVar(&p.lane, "lane-capacity", 0, "Config.LaneCapacity of the service")
 	}
 }
 

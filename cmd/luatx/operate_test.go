@@ -114,7 +114,7 @@ func TestOperatorRearmsAndDiscardsParkedEvents(t *testing.T) {
 		if text := s.run(0, "", "parked", "list", "--class", "network"); strings.Contains(text, "http_422") {
 			t.Errorf("the filter means all: %s", text)
 		}
-		s.has(s.run(0, "", "parked", "list", "--limit", "2"), "and more")
+		s.has(s.run(0, "", "parked", "list", "--limit", "2"), "there are more")
 		shown := s.run(0, "", "parked", "show", "1")
 		s.has(shown, "state parked", "attempts 3", "attempt 3 2024-01-01T00:00:00Z http_422 no such")
 		if strings.Contains(shown, "specversion") {

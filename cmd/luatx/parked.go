@@ -22,49 +22,49 @@ import (
 
 var parkedVerbs = []verb{
 	{
-		name: "parked list", short: "parked events, the oldest of each shard first",
+		name: "parked list", short: "list parked events, oldest first in each shard",
 		flags: func(flags *flag.FlagSet) action {
 			f := filterFlags(flags, new(outbox.Filter))
-			limit := flags.Int("limit", 100, "the most events to list; 0: all")
+			limit := flags.Int("limit", 100, "maximum number of events to list; 0 lists all")
 			return func(ctx context.Context, s *session, _ []string) error { return s.parkedList(ctx, *f, *limit) }
 		},
 	},
 	{
-		name: "parked show", args: "id…", acts: true, unnamed: true, short: "all that is known of events, in whatever state they are",
-		long: `luatx parked show tells all that is known of the events of an id, in whatever state they are: attempts, when the next one
-is, and the last five failures. Bodies may be confidential. The command shows them only with --body, and the
-audit records that.`,
-		one:   `if no shard knows one of the ids`,
+		name: "parked show", args: "id…", acts: true, unnamed: true, short: "show the details of events in any state",
+		long: `luatx parked show shows the details of the events with the given ids, in any state: the number of attempts, the time of the
+next one, and the last five failures. Bodies may be confidential. The command shows them only with --body, and the audit records
+the read.`,
+		one:   `if no shard has one of the ids`,
 		flags: showFlags,
 	},
 	{
-		name: "parked rearm", args: "[id…]", changes: true, acts: true, limited: true, short: "let parked events be published again, by id or by filter",
-		long: `luatx parked rearm lets parked events be published again: those of the ids, or those that the filter means. If an id is parked
-in several slots, --slot chooses. What is parked meanwhile, or again, is left alone. With --canary some go first, and the others
-follow when those were sent.`,
-		one:   `if not all were re-armed`,
+		name: "parked rearm", args: "[id…]", changes: true, acts: true, limited: true, short: "re-arm parked events, so that relays publish them again, by id or by filter",
+		long: `luatx parked rearm re-arms the parked events with the given ids, or those that match the filter. Relays then publish them again.
+If an id is parked in several slots, use --slot. Events that are parked in the meantime are skipped, including those that park
+again. With --canary a few events go first, and the rest follows when they were sent.`,
+		one:   `if not all events were re-armed`,
 		flags: rearmFlags,
 	},
 	{
-		name: "parked discard", args: "[id…]", changes: true, acts: true, reasoned: true, short: "remove parked events for good, by id or by filter",
-		long: `luatx parked discard removes parked events for good, bodies and ids: the same event would be new again. If an id is
-parked in several slots, --slot chooses. Export them before.`,
-		one:   `if not all were discarded`,
+		name: "parked discard", args: "[id…]", changes: true, acts: true, reasoned: true, short: "delete parked events, by id or by filter",
+		long: `luatx parked discard deletes parked events with their bodies and ids. This cannot be undone, so export them first. If a producer
+emits the same event again, luatx treats it as a new event. If an id is parked in several slots, use --slot.`,
+		one:   `if not all events were discarded`,
 		flags: discardFlags,
 	},
 	{
-		name: "parked export", acts: true, short: "write parked events as lines of JSON, which the audit records",
+		name: "parked export", acts: true, short: "export parked events as lines of JSON; the audit records the export",
 		flags: func(flags *flag.FlagSet) action {
 			f := filterFlags(flags, new(outbox.Filter))
-			name := flags.String("o", "", "`file` to write, which must not exist (default the standard output)")
+			name := flags.String("o", "", "`file` to write; it must not exist (default: standard output)")
 			return func(ctx context.Context, s *session, _ []string) error { return s.parkedExport(ctx, *f, *name) }
 		},
 	},
 	{
-		name: "parked import", args: "file", needs: newService, changes: true, acts: true, limited: true, short: "take in what export wrote, as parked events; - is the standard input",
-		long: `luatx parked import takes in what export wrote, as parked events. What is known already stays as it is, so that it may be
-run again.`,
-		one: `if some had another body, or found no room`,
+		name: "parked import", args: "file", needs: newService, changes: true, acts: true, limited: true, short: "import the lines of parked export as parked events; - reads standard input",
+		long: `luatx parked import imports the lines of luatx parked export as parked events. It does not change events that already exist, so
+that you can run it again.`,
+		one: `if an event exists with another body, or an outbox was full`,
 		flags: func(*flag.FlagSet) action {
 			return func(ctx context.Context, s *session, args []string) error { return s.parkedImport(ctx, args[0]) }
 		},
@@ -76,7 +76,7 @@ func filterFlags(flags *flag.FlagSet, f *outbox.Filter) *outbox.Filter {
 	for _, field := range acts.FilterFields(f) {
 		flags.StringVar(field.Value, field.Name, "", field.Usage)
 	}
-	flags.DurationVar(&f.OlderThan, "older-than", 0, "events that have been parked for so long")
+	flags.DurationVar(&f.OlderThan, "older-than", 0, "events that have been parked for at least this long")
 	slotFlag(flags, "events", &f.Slots)
 	return f
 }
@@ -89,7 +89,7 @@ func showFlags(flags *flag.FlagSet) action {
 }
 
 func slotFlag(flags *flag.FlagSet, things string, slots *[]int) {
-	flags.Func("slot", things+" of this `slot` alone; may be said again", func(text string) error {
+	flags.Func("slot", "only "+things+" of this `slot`; may be repeated", func(text string) error {
 		n, err := strconv.Atoi(text)
 		if err != nil || n < 0 || n >= slot.Count {
 			return fmt.Errorf("use a number from 0 to %d", slot.Count-1)
@@ -106,13 +106,13 @@ func (s *session) parkedList(ctx context.Context, f outbox.Filter, limit int) er
 			return err
 		}
 		if n++; limit > 0 && n > limit {
-			s.out.say("and more: --limit 0 lists all")
+			s.out.say("there are more; --limit 0 lists all")
 			break
 		}
 		s.out.event(e)
 	}
 	if n == 0 {
-		s.out.say("no parked event is meant")
+		s.out.say("no parked event matches")
 	}
 	return nil
 }
@@ -187,7 +187,7 @@ func (s *session) showEvent(e outbox.Event, body bool, holder admin.Process) {
 		}
 	}
 	if e.Erased {
-		s.out.say("body\twas erased: it cannot be re-armed")
+		s.out.say("body\terased; the event cannot be re-armed")
 	}
 	for _, f := range e.History {
 		s.out.say("attempt %d\t%s  %s  %s", f.Attempt, when(f.At), f.Class, f.Text)

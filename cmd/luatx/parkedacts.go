@@ -24,7 +24,7 @@ type chosen struct {
 func chosenFlags(flags *flag.FlagSet) *chosen {
 	c := &chosen{}
 	filterFlags(flags, &c.Filter)
-	flags.BoolVar(&c.all, "all", false, "mean all parked events, if neither ids nor a filter are given")
+	flags.BoolVar(&c.all, "all", false, "select all parked events; required without ids and filters")
 	return c
 }
 
@@ -73,12 +73,12 @@ func (c *chosen) incomplete(what string, done int) error {
 func rearmFlags(flags *flag.FlagSet) action {
 	c := chosenFlags(flags)
 	var o outbox.RearmOptions
-	flags.IntVar(&o.Limit, "limit", 0, "the most events to re-arm (default all)")
-	flags.IntVar(&o.Canary, "canary", 0, "how many go first")
-	flags.DurationVar(&o.CanaryWait, "canary-wait", 0, "how long their fate is waited for (default 30s)")
-	flags.Float64Var(&o.Rate, "rate", 0, "the most events a second (default as fast as it goes)")
-	flags.IntVar(&o.MaxParkedAgain, "max-parked-again", 0, "how many may park again before it stops; -1: any number")
-	flags.StringVar(&o.Destination, "to", "", "publish them to this destination instead")
+	flags.IntVar(&o.Limit, "limit", 0, "maximum number of events to re-arm (default: all)")
+	flags.IntVar(&o.Canary, "canary", 0, "number of events to re-arm first")
+	flags.DurationVar(&o.CanaryWait, "canary-wait", 0, "how long to wait for the canary (default 30s)")
+	flags.Float64Var(&o.Rate, "rate", 0, "maximum events per second (default: no limit)")
+	flags.IntVar(&o.MaxParkedAgain, "max-parked-again", 0, "stop when more events than this park again; -1: never stop")
+	flags.StringVar(&o.Destination, "to", "", "publish the events to this destination instead")
 	return func(ctx context.Context, s *session, ids []string) error {
 		if err := c.choose(ctx, s, ids); err != nil {
 			return err

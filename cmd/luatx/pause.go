@@ -13,23 +13,23 @@ import (
 
 var pauseVerbs = []verb{
 	{
-		name: "pause", args: "destination", changes: true, acts: true, reasoned: true, short: "keep relays from publishing to a destination",
-		long: `luatx pause keeps all relays of the service from publishing to a destination, until luatx resume or for a time. Its events
-stay in the outbox and lose no attempt; those of other destinations go on.`,
+		name: "pause", args: "destination", changes: true, acts: true, reasoned: true, short: "stop relays from publishing to a destination",
+		long: `luatx pause stops all relays of the service from publishing to a destination, until luatx resume or for a duration. Its events
+stay in the outbox and use up no attempts. Events for other destinations are still published.`,
 		flags: func(flags *flag.FlagSet) action {
-			last := flags.Duration("for", 0, "for how long (default until it is resumed)")
+			last := flags.Duration("for", 0, "duration of the pause (default: until luatx resume)")
 			return func(ctx context.Context, s *session, names []string) error { return s.pause(ctx, names[0], *last) }
 		},
 	},
 	{
-		name: "paused", short: "the destinations that relays do not publish to",
+		name: "paused", short: "list the paused destinations",
 		flags: func(*flag.FlagSet) action {
 			return func(ctx context.Context, s *session, _ []string) error { return s.paused(ctx) }
 		},
 	},
 	{
 		name: "resume", args: "destination", changes: true, acts: true, short: "let relays publish to a paused destination again",
-		long: `luatx resume ends the pause of a destination: what waited for it goes out within seconds.`,
+		long: `luatx resume ends the pause of a destination. Relays publish its events within seconds.`,
 		one:  `if the destination is not paused`,
 		flags: func(*flag.FlagSet) action {
 			return func(ctx context.Context, s *session, names []string) error { return s.resume(ctx, names[0]) }
@@ -73,7 +73,7 @@ func (s *session) paused(ctx context.Context) error {
 		s.out.pause(p)
 	}
 	if len(paused) == 0 {
-		s.out.say("nothing is paused")
+		s.out.say("no destination is paused")
 	}
 	return nil
 }

@@ -9,9 +9,9 @@ import (
 func TestPauseAndResumeShowInStatsAndAudit(t *testing.T) {
 	t.Parallel()
 	everywhere(t, func(_ *testing.T, _ redis.UniversalClient, s site) {
-		s.has(s.run(0, "", "paused"), "nothing is paused")
+		s.has(s.run(0, "", "paused"), "no destination is paused")
 		s.has(s.acts(2, "", "pause", "bank"), "--reason")
-		s.has(s.acts(2, "", "pause", "bank", "shop", "--reason", "x"), "name one destination")
+		s.has(s.acts(2, "", "pause", "bank", "shop", "--reason", "x"), "give exactly one destination")
 		s.has(s.acts(2, "", "pause", "bank", "--reason", "x", "--for", "-1s"), "--for")
 		s.has(s.acts(0, "", "pause", "bank", "--reason", "they\x1bmove", "--yes"), "bank 2", " - alice they·move")
 		s.has(s.acts(0, "", "pause", "shop", "--reason", "lunch", "--for", "1h", "--json", "--yes"), `"destination":"shop"`, `"until":"2`, `"why":"lunch"`)

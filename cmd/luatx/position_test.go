@@ -73,11 +73,11 @@ func TestPositionCommandsListAndRewind(t *testing.T) {
 		name := []string{"inbox", "rewind", "--handler", "count", "--source", "kafka://orders", "--partition", "3"}
 		back := with(name, "--to", "7", "--reason", "wrong price")
 		s.has(s.acts(2, "", name...), "--reason")
-		s.has(s.acts(2, "", with(name, "--reason", "r")...), "say --to, or --to-start")
-		s.has(s.acts(2, "", with(back, "--to-start")...), "say --to, or --to-start")
-		s.has(s.acts(2, "", "inbox", "rewind", "--source", "kafka://orders", "--to", "7", "--reason", "r"), "say --handler, or --scope")
+		s.has(s.acts(2, "", with(name, "--reason", "r")...), "set exactly one of --to and --to-start")
+		s.has(s.acts(2, "", with(back, "--to-start")...), "set exactly one of --to and --to-start")
+		s.has(s.acts(2, "", "inbox", "rewind", "--source", "kafka://orders", "--to", "7", "--reason", "r"), "set exactly one of --handler and --scope")
 		s.has(s.acts(2, "", "inbox", "rewind", "--handler", "count", "--to", "7", "--reason", "r"), "--source is missing")
-		s.has(s.acts(1, "", "inbox", "rewind", "--handler", "other", "--source", "kafka://orders", "--to", "7", "--reason", "r", "--yes"), "there is no position")
+		s.has(s.acts(1, "", "inbox", "rewind", "--handler", "other", "--source", "kafka://orders", "--to", "7", "--reason", "r", "--yes"), "no position has the scope")
 		s.has(s.acts(2, "", back...), "0009 0007 false", "nothing was changed; with --yes it would set 1 position of kafka://orders")
 		if n := src.deliver("a", "0008", "0009"); n != "3" {
 			t.Errorf("%s messages are applied after the preview", n)
@@ -100,7 +100,7 @@ func TestPositionsAreListedAsJSONAndCutAtTheLimit(t *testing.T) {
 		for i := range 20 { // in all slots
 			src.deliver(fmt.Sprint("a", i), fmt.Sprintf("%04d", i))
 		}
-		s.has(s.run(0, "", "inbox", "position", "--limit", "1"), "and more")
+		s.has(s.run(0, "", "inbox", "position", "--limit", "1"), "there are more")
 		status, out, errs := run(redistest.Soon(t), "", append([]string{"inbox", "position", "--json"}, s.flags...)...)
 		var one struct {
 			Scope, Source, Partition, Offset, Epoch string

@@ -11,10 +11,11 @@ import (
 )
 
 var processesVerb = verb{
-	name: "processes", args: "[kind…]", needs: newService, short: "the relays, consumers, triggers and workers that run, and those that died",
-	long: `luatx processes lists the relays, consumers, triggers and workers of the namespace that run: where, since when, when they were
-last heard of, and what they hold. A process that died is listed as dead for an hour. With kinds it lists those of these alone: relay,
-consumer, trigger, timers or repair. A process that stopped by itself, or does not register itself, is not listed.`,
+	name: "processes", args: "[kind…]", needs: newService, short: "list the relays, consumers, triggers and workers that run, and those that died",
+	long: `luatx processes lists the running relays, consumers, triggers and workers of the namespace: their host, their start, their last
+heartbeat, and the leases or partitions that they hold. A process that died is listed as dead for an hour. The kinds are relay,
+consumer, trigger, timers and repair; without a kind the command lists all. A process that has stopped in an orderly way, or that
+does not register itself, is not listed.`,
 	flags: func(*flag.FlagSet) action {
 		return func(ctx context.Context, s *session, kinds []string) error { return s.processes(ctx, kinds) }
 	},
@@ -39,7 +40,7 @@ func (s *session) processes(ctx context.Context, kinds []string) error {
 			max(0, now.Sub(p.Seen)).Round(time.Second), cmp.Or(p.WorksOn(), "-"), p.InFlight, cmp.Or(holds(p), "-"))
 	}
 	if n == 0 {
-		s.out.say("no process has registered itself")
+		s.out.say("no process is registered")
 	}
 	return nil
 }

@@ -161,7 +161,7 @@ func TestFirstWordListsItsCommands(t *testing.T) {
 		if status != statusUsage || out != "" {
 			t.Errorf("luatx %s: status %d, prints %s", word, status, out)
 		}
-		has(t, errs, "name one of its commands", "luatx "+word+" "+second)
+		has(t, errs, "the command is incomplete", "luatx "+word+" "+second)
 	}
 }
 

@@ -23,29 +23,32 @@ import (
 )
 
 var serveVerb = verb{
-	name: "serve", needs: newService, acts: true, unnamed: true, limited: true, retaining: true, short: "the console and the HTTP API, until it is interrupted",
-	long: `luatx serve serves the console and the HTTP API of the operator (docs/console.md). Without a token file it listens for this
-machine alone, prints a password, and gives everybody with that password all rights in the name of --as. A token file says who may
-come. Each of its lines names one: NAME ACCESS SECRET. ACCESS is view, retry or purge, followed by +payloads for the right to
-read and export payloads. SECRET has 16 bytes or more, and comes as a bearer token or as the password that a browser asks
-for; if it is the word certificate, NAME is the common name of a client certificate instead. Empty lines and those that begin
-with # say nothing. Logins that fail are throttled. With --client-ca nobody is served without a certificate, but for the
-probes livez and readyz. Without --retention neither check nor fix is offered.`,
+	name: "serve", needs: newService, acts: true, unnamed: true, limited: true, retaining: true, short: "serve the console and the HTTP API until interrupted",
+	long: `luatx serve serves the console and the HTTP API of the operator (docs/console.md). Without a token file it listens on this machine
+only and prints a password. Everyone with that password has all rights, and acts in the name of --as.
+
+A token file lists the users, one per line: NAME ACCESS SECRET. ACCESS is view, retry or purge, followed by +payloads for the right
+to read and export payloads. SECRET has at least 16 bytes. Clients send it as a bearer token, or as the password that a browser asks
+for. If SECRET is the word certificate, NAME is the common name of a client certificate. Empty lines and lines that begin with # are
+ignored.
+
+Failed logins are throttled. With --client-ca every client needs a certificate, except for the probes livez and readyz. Without
+--retention the console and the API offer neither checks nor repairs of the shards.`,
 	flags: func(flags *flag.FlagSet) action {
 		var o serveOptions
-		flags.StringVar(&o.listen, "listen", "127.0.0.1:8080", "`address` to listen at; one that others reach needs a --token-file")
-		flags.BoolVar(&o.readOnly, "read-only", false, "let nobody do more than look")
+		flags.StringVar(&o.listen, "listen", "127.0.0.1:8080", "`address` to listen on; an address that other machines can reach requires --token-file")
+		flags.BoolVar(&o.readOnly, "read-only", false, "allow only reads")
 		flags.StringVar(&o.title, "title", "", "name of the environment (default the namespace)")
 		list := func(into *[]string) func(string) error {
 			return func(text string) error { *into = append(*into, text); return nil }
 		}
-		flags.StringVar(&o.cert, "tls-cert", "", "`file` of the certificate to serve TLS with, read again when it changes")
-		flags.StringVar(&o.key, "tls-key", "", "`file` of its key")
-		flags.StringVar(&o.clientCA, "client-ca", "", "`file` of the authorities whose client certificates are accepted; every client needs one")
-		flags.IntVar(&o.connections, "max-connections", 128, "the most connections, half of them for one client address; slow clients give way")
-		flags.Func("destination", "`destination` that events may be re-armed to; may be said again (default $LUATX_DESTINATIONS, separated by commas; else none)", list(&o.destinations))
-		flags.Func("token-file", "`file` of tokens; may be said again", list(&o.tokenFiles))
-		flags.Func("stream", "`key` of a stream to show; may be said again", list(&o.streams))
+		flags.StringVar(&o.cert, "tls-cert", "", "`file` of the TLS certificate, which is reloaded when it changes")
+		flags.StringVar(&o.key, "tls-key", "", "`file` of the key of the TLS certificate")
+		flags.StringVar(&o.clientCA, "client-ca", "", "`file` of the certificate authorities of client certificates; every client then needs a certificate")
+		flags.IntVar(&o.connections, "max-connections", 128, "maximum number of connections, half of them for one client address; slow clients are disconnected first")
+		flags.Func("destination", "`destination` that events may be re-armed to; may be repeated (default: those in $LUATX_DESTINATIONS, separated by commas)", list(&o.destinations))
+		flags.Func("token-file", "`file` of tokens; may be repeated", list(&o.tokenFiles))
+		flags.Func("stream", "`key` of a stream to show; may be repeated", list(&o.streams))
 		return func(ctx context.Context, s *session, _ []string) error { return s.serve(ctx, o) }
 	},
 }

@@ -15,14 +15,13 @@ import (
 )
 
 var statsVerb = verb{
-	name: "stats", short: "how many events are in each state, the oldest one due, and what is parked for which reason",
-	long: `luatx stats tells how many events are in each state, for how long the oldest one has been due, how many events a second
-came and went while it looked, what is parked for which reason, and which destinations are paused. A time that grows says that nobody publishes.
-OLDEST-UNPUBLISHED includes, beside the events that are due, those that wait behind a parked event of their ordering key, and those that
-relays try again.`,
+	name: "stats", short: "show the number of events in each state, the oldest due event, and parked events by class",
+	long: `luatx stats shows the number of events in each state, how long the oldest event has been due, the events per second while it
+measured, the parked events by class, and the paused destinations. If OLDEST-DUE grows, no relay publishes. OLDEST-UNPUBLISHED also
+includes events that wait behind a parked event of their ordering key, and events that relays retry.`,
 	flags: func(flags *flag.FlagSet) action {
-		over := flags.Duration("over", time.Second, "the time over which rates are measured; 0: none")
-		top := flags.Int("top", 10, "how many classes of failures are named")
+		over := flags.Duration("over", time.Second, "how long to measure rates; 0: do not measure")
+		top := flags.Int("top", 10, "maximum number of failure classes to list")
 		return func(ctx context.Context, s *session, _ []string) error { return s.stats(ctx, *over, *top) }
 	},
 }
@@ -71,11 +70,11 @@ func (s *session) stats(ctx context.Context, over time.Duration, top int) error 
 	s.out.row(nil, "PENDING LEASED WAITING PARKED SENT BYTES OLDEST-DUE OLDEST-UNPUBLISHED",
 		c.Pending, c.Leased, c.Waiting, c.Parked, c.Sent, c.Bytes, now.Oldest.Round(time.Millisecond), now.OldestUnpublished.Round(time.Millisecond))
 	if rates != nil {
-		s.out.section("a second:")
+		s.out.section("per second:")
 		s.out.row(nil, "ENQUEUED SENT FAILED PARKED", figure(rates.Enqueued), figure(rates.Sent), figure(rates.Failed), figure(rates.Parked))
 	}
 	if now.Blocked.Keys > 0 {
-		s.out.section("behind parked events of their ordering key, as luatx blocked lists them:")
+		s.out.section("behind parked events of their ordering key (see luatx blocked):")
 		s.out.row(nil, "KEYS EVENTS SINCE", atLeast(now.Blocked.Keys, now.Blocked.More), atLeast(now.Blocked.Events, now.Blocked.More), when(now.Blocked.Since))
 	}
 	if reasons := now.Top(top); len(reasons) > 0 {
@@ -110,11 +109,11 @@ func atLeast(n int64, more bool) string {
 func figure(f float64) string { return fmt.Sprintf("%.1f", f) }
 
 var drainVerb = verb{
-	name: "drain", args: "[stream…]", short: "what is left to be done before the number of partitions is changed",
-	long: `luatx drain tells what is left in the shards of a keyspace, and in the input streams that are named, before the number of
-partitions is changed. With new input stopped the change is safe when nothing is left. A name stands for the streams of all partitions, if
-these have one of that name.`,
-	one: `if something is left, or a stream does not exist`,
+	name: "drain", args: "[stream…]", short: "show the work that is left before you can change the number of partitions",
+	long: `luatx drain shows the work that is left in the shards of a keyspace and in the given input streams. Before you change the number of
+partitions, stop new input and wait until nothing is left. If the partitions have streams of a given name, the name stands for all
+of them.`,
+	one: `if work is left, or a stream does not exist`,
 	flags: func(*flag.FlagSet) action {
 		return func(ctx context.Context, s *session, keys []string) error {
 			shards, streams, err := s.operator.Drain(ctx, keys...)
@@ -134,15 +133,15 @@ these have one of that name.`,
 				s.out.say("nothing is left")
 				return nil
 			}
-			return reportedError{fmt.Errorf("%d shards and %d streams are not finished", len(shards), len(streams))}
+			return reportedError{fmt.Errorf("%d shards and %d streams have work left", len(shards), len(streams))}
 		}
 	},
 }
 
 var streamsVerb = verb{
-	name: "streams", args: "stream…", needs: aServer, short: "groups of streams, their lag, what is pending by consumer, and dead letters",
-	long: `luatx streams tells of streams, by their keys: who reads them, how far behind, what is pending for each consumer, and how
-many dead letters there are. A lag of -1 is not known. The name of a partitioned stream stands for the streams of all partitions of
+	name: "streams", args: "stream…", needs: aServer, short: "show the groups of streams, their lag, pending entries by consumer, and dead letters",
+	long: `luatx streams shows streams by their keys: the groups that read them, the lag of each group, the pending entries of each consumer,
+and the number of dead letters. A lag of -1 is unknown. The name of a partitioned stream stands for the streams of all partitions of
 the keyspace.`,
 	one: `if a stream does not exist`,
 	flags: func(*flag.FlagSet) action {

@@ -29,7 +29,7 @@ func helpOn(words []string, std standard) int {
 		return statusFine
 	}
 	if group := groupOf(words[0]); len(group) > 0 && len(words) == 1 {
-		fmt.Fprintf(std.out, "luatx %s is the first word of these commands; each with -h lists its flags:\n\n%s", words[0], list(group))
+		fmt.Fprintf(std.out, "Commands that begin with luatx %s (use -h to list the flags of a command):\n\n%s", words[0], list(group))
 		return statusFine
 	}
 	return unknown(words, std)
@@ -40,7 +40,7 @@ func unknown(words []string, std standard) int {
 	group := groupOf(words[0])
 	switch {
 	case len(group) > 0 && len(words) == 1:
-		fmt.Fprintf(std.err, "luatx %s: name one of its commands:\n\n%s", words[0], list(group))
+		fmt.Fprintf(std.err, "luatx %s: the command is incomplete; use one of these:\n\n%s", words[0], list(group))
 		return statusUsage
 	case len(group) > 0 && slices.Contains(helpWords, words[1]):
 		return helpOn(words[:1], std)

@@ -12,28 +12,28 @@ import (
 
 var timerVerbs = []verb{
 	{
-		name: "timers stats", short: "how many timers are open, due and decided, and for how long the first one has been due",
-		long: `luatx timers stats tells how many timers of package expiry are open, how many of these are due, how many decisions (fired or
-revoked) are kept, and for how long the longest-overdue timer has been due. A time that grows says that no worker decides.`,
+		name: "timers stats", short: "show the number of open, due and decided timers, and how long the oldest one has been due",
+		long: `luatx timers stats shows how many timers of package expiry are open, how many of these are due, how many decisions (fired or
+revoked) are stored, and how long the longest-overdue timer has been due. If that time grows, no worker decides timers.`,
 		flags: func(*flag.FlagSet) action {
 			return func(ctx context.Context, s *session, _ []string) error { return s.timerStats(ctx) }
 		},
 	},
 	{
-		name: "timers list", short: "open timers by when they are due, or decided ones",
+		name: "timers list", short: "list open timers by due time, or decided timers",
 		flags: func(flags *flag.FlagSet) action {
 			f := new(admin.TimerFilter)
-			flags.BoolVar(&f.Decided, "decided", false, "timers that fired or were revoked, as long as that is kept")
+			flags.BoolVar(&f.Decided, "decided", false, "timers that fired or were revoked, while their decision is stored")
 			flags.BoolVar(&f.Due, "due", false, "open timers that are due")
-			flags.StringVar(&f.Text, "text", "", "timers whose subject has this in it")
+			flags.StringVar(&f.Text, "text", "", "timers whose subject contains this text")
 			slotFlag(flags, "timers", &f.Slots)
-			flags.StringVar(&f.After, "after", "", "the `cursor` with which the list before ended; the other flags must be the same")
-			limit := flags.Int("limit", 100, "the most timers to list; 0: all")
+			flags.StringVar(&f.After, "after", "", "`cursor` that the previous list ended with; use the same other flags")
+			limit := flags.Int("limit", 100, "maximum number of timers to list; 0 lists all")
 			return func(ctx context.Context, s *session, _ []string) error { return s.timers(ctx, *f, *limit) }
 		},
 	},
 	{
-		name: "timers show", args: "subject…", short: "the open or revoked timers of subjects",
+		name: "timers show", args: "subject…", short: "show the open or revoked timers of subjects",
 		one: `if no shard has an open or revoked timer of one of the subjects`,
 		flags: func(*flag.FlagSet) action {
 			return func(ctx context.Context, s *session, subjects []string) error { return s.timersOf(ctx, subjects) }
@@ -57,14 +57,14 @@ func (s *session) timers(ctx context.Context, f admin.TimerFilter, limit int) er
 			return err
 		}
 		if n++; limit > 0 && n > limit {
-			s.out.say("and more: --after %s lists the next ones, --limit 0 lists all", last.Cursor())
+			s.out.say("there are more; --after %s lists the next ones, --limit 0 lists all", last.Cursor())
 			break
 		}
 		s.out.timer(t)
 		last = t
 	}
 	if n == 0 {
-		s.out.say("no timer is meant")
+		s.out.say("no timer matches")
 	}
 	return nil
 }

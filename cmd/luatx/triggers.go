@@ -9,10 +9,10 @@ import (
 )
 
 var triggersVerb = verb{
-	name: "triggers", needs: newService, short: "the state of triggers, their lag, and what they retry",
-	long: `luatx triggers lists the triggers that register themselves in the namespace, as each last reported itself: its state, how many
-entries it has not read (a lag of -1 is not known), what is in flight, what waits to be tried again, and its last error. luatx processes
-trigger says where they run.`,
+	name: "triggers", needs: newService, short: "show the state and the lag of triggers, and the entries that they retry",
+	long: `luatx triggers lists the triggers that are registered in the namespace, with their last reports: the state, the number of unread
+entries (a lag of -1 is unknown), the entries in flight, the entries that wait for a retry, and the last error. luatx processes
+trigger shows where they run.`,
 	one: `if a trigger has died or is not ready`,
 	flags: func(*flag.FlagSet) action {
 		return func(ctx context.Context, s *session, _ []string) error { return s.triggers(ctx) }
@@ -44,7 +44,7 @@ func (s *session) triggers(ctx context.Context) error {
 			cmp.Or(cut(t.LastError), "-"))
 	}
 	if all == 0 {
-		s.out.say("no trigger has registered itself: trigger.Config.Namespace does that")
+		s.out.say("no trigger is registered; set trigger.Config.Namespace to register triggers")
 	}
 	if bad > 0 {
 		return reportedError{fmt.Errorf("%d of %d triggers have died or are not ready", bad, all)}

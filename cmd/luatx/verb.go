@@ -115,9 +115,9 @@ func (v verb) check(p place, args []string) error {
 		switch {
 		case strings.HasPrefix(word, "["):
 		case missing && strings.HasSuffix(word, "…"):
-			return fmt.Errorf("name one %s or more", noun)
+			return fmt.Errorf("%s is missing; give one or more", noun)
 		case missing, i == len(words)-1 && !several && len(args) > len(words):
-			return fmt.Errorf("name one %s", noun)
+			return fmt.Errorf("give exactly one %s", noun)
 		}
 	}
 	switch {

@@ -13,7 +13,6 @@ import (
 
 	natsgo "github.com/nats-io/nats.go"
 
-	"github.com/luatx/luatx"
 	"github.com/luatx/luatx/admin"
 	"github.com/luatx/luatx/contrib/nats"
 	"github.com/luatx/luatx/internal/test/brokertest"

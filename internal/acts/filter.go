@@ -15,7 +15,7 @@ func FilterFields(f *outbox.Filter) []FilterField {
 		{"destination", "events for this destination", &f.Destination},
 		{"type", "events of this type", &f.Type},
 		{"key", "events of this ordering key", &f.Key},
-		{"class", "events whose last failure is of this class, as luatx stats names them", &f.Class},
-		{"text", "events whose last failure says this", &f.Text},
+		{"class", "events whose last failure has this class; luatx stats lists the classes", &f.Class},
+		{"text", "events whose last failure contains this text", &f.Text},
 	}
 }

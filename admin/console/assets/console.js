@@ -1,15 +1,15 @@
-// The console works without this. It adds live numbers, copying, selection and keys.
+// The console works without this script. It adds live numbers, copying, selection and keyboard shortcuts.
 "use strict";
 (() => {
   const $ = (selector, root = document) => root.querySelector(selector);
   const $$ = (selector, root = document) => [...root.querySelectorAll(selector)];
   const keep = {
     get: (name) => { try { return localStorage.getItem("luatx." + name); } catch { return null; } },
-    set: (name, value) => { try { localStorage.setItem("luatx." + name, value); } catch { /* not kept then */ } },
+    set: (name, value) => { try { localStorage.setItem("luatx." + name, value); } catch { /* the setting is lost when the page closes */ } },
   };
   for (const element of $$("[data-js]")) element.hidden = false;
 
-  // What scrolls can be reached by keys.
+  // Tables that scroll can be focused with the keyboard.
   const reach = () => {
     for (const box of $$(".scroll")) {
       if (box.scrollWidth <= box.clientWidth) { box.removeAttribute("tabindex"); continue; }
@@ -21,7 +21,7 @@
   reach();
   addEventListener("resize", reach);
 
-  // Live: the page is read again, and its parts that say so take the place of the old ones.
+  // Live numbers: fetch the page again and replace its parts that have data-live.
   const pause = $("#pause");
   let paused = keep.get("paused") === "yes", timer = 0, reading = false;
   const every = () => Number($("main").dataset.every) || 0;
@@ -56,7 +56,7 @@
       swap(new DOMParser().parseFromString(await reply.text(), "text/html"));
       stale.hidden = true;
     } catch {
-      stale.hidden = false; // the numbers stay, and it says that they are old
+      stale.hidden = false; // the old numbers stay, with a warning
     }
     reading = false;
     schedule();
@@ -82,9 +82,9 @@
       try {
         await navigator.clipboard.writeText(source.textContent);
         button.textContent = "Copied";
-      } catch { // no clipboard here: it is marked instead
+      } catch { // without a clipboard, select the text instead
         getSelection().selectAllChildren(source);
-        button.textContent = "Marked";
+        button.textContent = "Selected";
       }
       setTimeout(() => { button.textContent = name; }, 1500);
     });
@@ -93,7 +93,7 @@
   // Selection.
   const rows = () => $$("tbody tr[data-row]");
   const all = $("#all"), boxes = () => $$("tbody input[type=checkbox]");
-  const told = () => {
+  const updateSelection = () => {
     const n = boxes().filter((box) => box.checked).length;
     if (all) { all.checked = n > 0 && n === boxes().length; all.indeterminate = n > 0 && n < boxes().length; }
     for (const button of $$("[data-selected]")) {
@@ -101,20 +101,20 @@
       button.textContent = button.dataset.selected.replace("selected", n > 0 ? n + " selected" : "selected");
     }
   };
-  all?.addEventListener("change", () => { for (const box of boxes()) box.checked = all.checked; told(); });
-  document.addEventListener("change", (event) => { if (event.target.closest("tbody")) told(); });
-  if (boxes().length > 0) told();
+  all?.addEventListener("change", () => { for (const box of boxes()) box.checked = all.checked; updateSelection(); });
+  document.addEventListener("change", (event) => { if (event.target.closest("tbody")) updateSelection(); });
+  if (boxes().length > 0) updateSelection();
 
-  // What was changed must be shown before it is confirmed: the server asks again, the button says so.
+  // A changed setting needs a new preview before it can be confirmed. The server enforces that; the button names it.
   const confirmation = $("form[data-confirm]");
   confirmation?.addEventListener("input", (event) => {
     if (!event.target.matches("[data-setting]")) return;
     const changed = $$("[data-setting]", confirmation).some((field) => field.value !== field.defaultValue);
     const button = $("button[data-confirm]", confirmation);
     button.dataset.sentence ||= button.textContent;
-    button.textContent = changed ? "Show what will happen" : button.dataset.sentence;
+    button.textContent = changed ? "Show preview" : button.dataset.sentence;
   });
-  confirmation?.addEventListener("submit", (event) => { // once
+  confirmation?.addEventListener("submit", (event) => { // submit only once
     if (confirmation.dataset.sent) event.preventDefault();
     confirmation.dataset.sent = "yes";
   });

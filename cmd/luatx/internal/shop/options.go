@@ -33,15 +33,15 @@ type Options struct {
 
 // Register defines the flags, with their defaults, on a flag set that sets o.
 func (o *Options) Register(fs *flag.FlagSet) {
-	fs.StringVar(&o.Orders, "orders", "", "`file` of orders, CSV, CSV.gz or JSON lines of CloudEvents; - is standard input (default built-in orders)")
+	fs.StringVar(&o.Orders, "orders", "", "`file` of orders, CSV, CSV.gz or JSON lines of CloudEvents; - reads standard input (default: built-in orders)")
 	fs.Uint64Var(&o.Seed, "seed", 1, "seed of the built-in orders and of the victims")
-	fs.StringVar(&o.Redis, "redis", "", "`address`[,address…] or URL of Redis (default an embedded one)")
+	fs.StringVar(&o.Redis, "redis", "", "`address`[,address…] or URL of Redis (default: an embedded server)")
 	fs.StringVar((*string)(&o.Mode), "mode", string(Both), "scripted, pipeline or both")
-	fs.IntVar(&o.Workers, "workers", 4, "worker processes")
-	fs.IntVar(&o.Rate, "rate", 0, "messages a second; 0 is as fast as possible")
-	fs.IntVar(&o.KillEvery, "kill-every", 25, "kill a worker after every so many messages; 0 kills none")
-	fs.DurationVar(&o.Work, "work", 2*time.Millisecond, "time a handler takes for each message")
-	fs.BoolVar(&o.Keep, "keep", false, "keep the demo's keys in Redis")
+	fs.IntVar(&o.Workers, "workers", 4, "number of worker processes")
+	fs.IntVar(&o.Rate, "rate", 0, "messages per second; 0 is as fast as possible")
+	fs.IntVar(&o.KillEvery, "kill-every", 25, "kill a worker each time this many messages are processed; 0 kills none")
+	fs.DurationVar(&o.Work, "work", 2*time.Millisecond, "time that a handler takes for each message")
+	fs.BoolVar(&o.Keep, "keep", false, "keep the keys of the demo in Redis")
 	fs.BoolVar(&o.JSON, "json", false, "print one JSON object")
 }
 
