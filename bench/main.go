@@ -149,7 +149,7 @@ func (o options) run(ctx context.Context, g suite.Group, results *results, out, 
 		return err
 	}
 	results.add(g.Name, report)
-	section := report.Markdown(fmt.Sprintf("%s. Every figure is the median of %d interleaved rounds, followed by the lowest and the highest round in parentheses.", results.Machine, o.rounds))
+	section := report.Markdown(fmt.Sprintf("%s.\n\nEvery figure is the median of %d interleaved rounds, followed by the lowest and the highest round in parentheses.", results.Machine, o.rounds))
 	if !o.json {
 		fmt.Fprintln(out, section)
 	}

@@ -49,8 +49,8 @@ func (s *Scripts) Erase(ctx context.Context, shard Shard, act Act, ids []string)
 	return s.act(ctx, s.erase, shard, act, nil, ids)
 }
 
-// Change changes events that are not published yet, and returns a letter for each. What names the change as in
-// internal/lua/change.lua.
+// Change changes events that are not published yet, and returns a letter for each. internal/lua/change.lua lists the names of
+// changes.
 func (s *Scripts) Change(ctx context.Context, shard Shard, act Act, what string, at time.Time, ids []string) (string, error) {
 	text := ""
 	if !at.IsZero() {
