@@ -83,7 +83,7 @@ func TestOrderedNamesWhatLosesTheOrder(t *testing.T) {
 		"SubscriberConfig.Concurrency is": {cfg: kafka.SubscriberConfig{Concurrency: 2}, opts: []kgo.Opt{start}},
 		"SubscriberConfig.MaxDeliveries":  {cfg: kafka.SubscriberConfig{MaxDeliveries: 5}, opts: []kgo.Opt{start}},
 		"kgo.ConsumeResetOffset(kgo.NewOffset().AtStart())": {opts: []kgo.Opt{kgo.ConsumeResetOffset(kgo.NewOffset().AtEnd())}},
-		"without kgo.ConsumeStartOffset":                         {opts: []kgo.Opt{start, kgo.ConsumeStartOffset(kgo.NewOffset().AtEnd())}},
+		"without kgo.ConsumeStartOffset":                    {opts: []kgo.Opt{start, kgo.ConsumeStartOffset(kgo.NewOffset().AtEnd())}},
 		"may skip records":                                  {opts: []kgo.Opt{}},
 		"has no client":                                     {},
 	} {
