@@ -39,7 +39,7 @@ func TestFailoverToAnEarlierClockLosesNoMessageUnderPositions(t *testing.T) {
 
 	// The replica has everything until now, and none of the following.
 	redistest.Must(t, former.Wait(t.Context(), 1, time.Minute).Err())
-	redistest.Must(t, redistest.Admin(t, replica.Addr()).SlaveOf(t.Context(), "NO", "ONE").Err())
+	redistest.Must(t, redistest.Admin(t, replica.Addr()).ReplicaOf(t.Context(), "NO", "ONE").Err())
 	p.publish(t, 10, 5, 10)
 	p.wantApplied(t, 10, 10)
 	before.stop()
