@@ -25,14 +25,24 @@ times, groups and pending entries. Before you run it, stop all programs that wri
 
 In --map, {id} stands for the aggregate. Other {names} stand for the other variable parts of a key. They become the parts of
 the new name, unless --parts is set. With --parts 'account,{part}' the key account:17:balance becomes {17}:account:balance
-under --keyspace own. A {name} does not match a colon, a brace or the character behind it.`,
-	one: `if a key could not be renamed because its new name exists, it does not match the map, or the server returned an error`,
+under --keyspace own. A {name} does not match a colon, a brace or the character behind it. {{ and }} stand for braces.
+
+If a luatx.Keyspace has built the old names, set --from instead of --map, and --from-prefix if they have a prefix. Each key
+keeps its aggregate and its parts, and gets the tag and the prefix of the new keyspace:
+
+    luatx keys rename --redis localhost:6379 --pattern '{*}:order-*' --from partitions=16 --keyspace partitions=32
+
+The command does not rename the keys that luatx keeps in its shards. Choose a --pattern that does not match the streams of
+partitions, because their names have the same form as those of aggregates.`,
+	one: `if a key could not be renamed because its new name exists, it does not match --map or --from, or the server returned an error`,
 	flags: func(flags *flag.FlagSet) action {
 		var o keysOptions
 		flags.StringVar(&o.redis, "redis", "", "`address` of the server or the cluster (host:port,…), or its redis:// URL; required")
 		flags.StringVar(&o.pattern, "pattern", "", "`glob` pattern of the keys for SCAN, in quotes, such as 'account:*'; required")
-		flags.StringVar(&o.template, "map", "", "pattern of the old names, such as 'account:{id}:{part}'; required")
-		flags.StringVar(&o.parts, "parts", "", "comma-separated `parts` of the new names behind the aggregate (default: the other placeholders, in order)")
+		flags.StringVar(&o.template, "map", "", "pattern of the old names, such as 'account:{id}:{part}'; this or --from is required")
+		flags.StringVar(&o.parts, "parts", "", "comma-separated `parts` of the new names behind the aggregate, with --map (default: the other placeholders, in order)")
+		flags.StringVar(&o.from, "from", "", "partitions=`n` or own: the keyspace of the old names; this or --map is required")
+		flags.StringVar(&o.fromPrefix, "from-prefix", "", "`prefix` of the keyspace of the old names, with --from")
 		flags.StringVar(&o.keyspace, "keyspace", "", "partitions=`n` or own, as in the Config of the Transactor; required")
 		flags.StringVar(&o.prefix, "prefix", "", "`prefix` of the keyspace")
 		return func(ctx context.Context, s *session, _ []string) error { return o.rename(ctx, s) }
@@ -41,7 +51,7 @@ under --keyspace own. A {name} does not match a colon, a brace or the character 
 
 // keysOptions are the flags of luatx keys rename.
 type keysOptions struct {
-	redis, pattern, template, parts, keyspace, prefix string
+	redis, pattern, template, parts, from, fromPrefix, keyspace, prefix string
 }
 
 func (o keysOptions) rename(ctx context.Context, s *session) error {
@@ -70,26 +80,59 @@ func (o keysOptions) rename(ctx context.Context, s *session) error {
 }
 
 func (o keysOptions) config() (cfg rekey.Config, err error) {
-	for _, required := range [][2]string{{"redis", o.redis}, {"pattern", o.pattern}, {"map", o.template}, {"keyspace", o.keyspace}} {
+	for _, required := range [][2]string{{"redis", o.redis}, {"pattern", o.pattern}, {"keyspace", o.keyspace}} {
 		if required[1] == "" {
 			return cfg, fmt.Errorf("--%s is missing; luatx keys rename -h lists the flags", required[0])
 		}
 	}
-	var parts []string
-	if o.parts != "" {
-		parts = strings.Split(o.parts, ",")
-	}
-	m, err := rekey.ParseMap(o.template, parts...)
-	if err != nil {
-		return cfg, fmt.Errorf("--%w", err)
-	}
 	keyspace, err := parseKeyspace(o.keyspace, o.prefix)
+	if err != nil {
+		return cfg, err
+	}
+	m, err := o.oldNames()
 	return rekey.Config{Pattern: o.pattern, Map: m, Keyspace: keyspace}, err
 }
 
+// oldNames returns the Map of --map or --from.
+func (o keysOptions) oldNames() (rekey.Map, error) {
+	switch {
+	case o.from == "" && o.template == "":
+		return rekey.Map{}, errors.New("--map and --from are missing; use --from if a luatx.Keyspace has built the old names, and --map otherwise")
+	case o.from == "" && o.fromPrefix != "":
+		return rekey.Map{}, errors.New("--from-prefix is set without --from; in --map, write the prefix into the pattern")
+	case o.from == "":
+		m, err := rekey.ParseMap(o.template, split(o.parts)...)
+		if err != nil {
+			return m, fmt.Errorf("--%w", err)
+		}
+		return m, nil
+	case o.template != "":
+		return rekey.Map{}, errors.New("--map and --from are both set; use --from if a luatx.Keyspace has built the old names, and --map otherwise")
+	case o.parts != "":
+		return rekey.Map{}, errors.New("--parts and --from are both set; with --from, each key keeps its parts")
+	case o.from == o.keyspace && o.fromPrefix == o.prefix:
+		return rekey.Map{}, errors.New("--from and --keyspace are the same, and so are their prefixes; nothing would be renamed")
+	}
+	from, err := parseKeyspaceFlags("from", o.from, "from-prefix", o.fromPrefix)
+	return rekey.From(from), err
+}
+
+// split returns the elements of a comma-separated list. It returns none for an empty text.
+func split(list string) []string {
+	if list == "" {
+		return nil
+	}
+	return strings.Split(list, ",")
+}
+
 func parseKeyspace(text, prefix string) (luatx.Keyspace, error) {
+	return parseKeyspaceFlags("keyspace", text, "prefix", prefix)
+}
+
+// parseKeyspaceFlags parses a keyspace and its prefix, which are the values of the named flags.
+func parseKeyspaceFlags(flag, text, prefixFlag, prefix string) (luatx.Keyspace, error) {
 	if strings.ContainsAny(prefix, "{}") {
-		return luatx.Keyspace{}, fmt.Errorf("--prefix %q has a brace, which would hide the tag; leave it out", prefix)
+		return luatx.Keyspace{}, fmt.Errorf("--%s %q has a brace, which would hide the tag; leave it out", prefixFlag, prefix)
 	}
 	if text == "own" {
 		return luatx.OwnTags().WithPrefix(prefix), nil
@@ -97,7 +140,7 @@ func parseKeyspace(text, prefix string) (luatx.Keyspace, error) {
 	number, ok := strings.CutPrefix(text, "partitions=")
 	n, err := strconv.Atoi(number)
 	if !ok || err != nil || n < 1 || n > 16384 {
-		return luatx.Keyspace{}, fmt.Errorf("--keyspace is %q; use own, or partitions= and a number from 1 to 16384", text)
+		return luatx.Keyspace{}, fmt.Errorf("--%s is %q; use own, or partitions= and a number from 1 to 16384", flag, text)
 	}
 	return luatx.Partitions(n).WithPrefix(prefix), nil
 }
@@ -140,7 +183,7 @@ func (r *keysReport) left() int {
 }
 
 func (r *keysReport) write(out io.Writer, pattern string) {
-	labels := [rekey.Outcomes]string{"to rename", "copied before, to complete", "named right", "do not fit the map", "new name is taken", "gone meanwhile", "refused"}
+	labels := [rekey.Outcomes]string{"to rename", "copied before, to complete", "named right", "do not match", "new name is taken", "gone meanwhile", "refused"}
 	if r.apply {
 		labels[rekey.Renamed], labels[rekey.Completed] = "renamed", "copied before, completed"
 	}

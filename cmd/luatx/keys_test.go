@@ -8,6 +8,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/luatx/luatx"
 	"github.com/luatx/luatx/internal/test/redistest"
 )
 
@@ -54,8 +55,8 @@ func TestKeysRenamePreviewsRenamesAndReportsWhatDoesNotFit(t *testing.T) {
 		client.Set(t.Context(), lead+":odd", 1, 0)
 		client.Set(t.Context(), lead+":{7}:balance", "another's", 0)
 		out := rename(statusInexact, "--yes")
-		has(t, out, "renamed 79", "do not fit the map 1", "new name is taken 1",
-			fmt.Sprintf(`new name is taken: "%s:7:balance" → "%s:{7}:balance"`, lead, lead), fmt.Sprintf(`do not fit the map: "%s:odd"`, lead))
+		has(t, out, "renamed 79", "do not match 1", "new name is taken 1",
+			fmt.Sprintf(`new name is taken: "%s:7:balance" → "%s:{7}:balance"`, lead, lead), fmt.Sprintf(`do not match: "%s:odd"`, lead))
 		if got := client.Get(t.Context(), lead+":{8}:balance").Val(); got != "8" {
 			t.Errorf("account 8 has %q", got)
 		}
@@ -65,5 +66,70 @@ func TestKeysRenamePreviewsRenamesAndReportsWhatDoesNotFit(t *testing.T) {
 		// The scan may return the renamed key again under its new name, so 79 or 80 keys are named right.
 		has(t, rename(statusFine, "--yes"), "renamed 1", "named right")
 		has(t, rename(statusFine, "--yes"), "renamed 0", "named right 80")
+	})
+}
+
+// orderKey returns the key of an order. Its id has a character that a Keyspace escapes.
+func orderKey(t *testing.T, keyspace luatx.Keyspace, i int) string {
+	t.Helper()
+	key, err := keyspace.Key(fmt.Sprint("order:", i), "lines")
+	redistest.Must(t, err)
+	return key
+}
+
+func TestKeysRenameFromAnotherKeyspaceTakesOneRun(t *testing.T) {
+	t.Parallel()
+	onBoth(t, redistest.Shared, func(t *testing.T, client redis.UniversalClient, addr string) {
+		prefix := redistest.Tag(t)
+		for i := range 40 {
+			redistest.Must(t, client.Set(t.Context(), orderKey(t, luatx.Partitions(16).WithPrefix(prefix), i), i, 0).Err())
+		}
+		for _, c := range []struct {
+			from, to string
+			keyspace luatx.Keyspace
+		}{
+			{"partitions=16", "own", luatx.OwnTags()},
+			{"own", "partitions=32", luatx.Partitions(32)},
+			{"partitions=32", "partitions=16", luatx.Partitions(16)},
+		} {
+			args := []string{
+				"keys", "rename", "--redis", addr, "--pattern", prefix + ":{*}*", "--from", c.from, "--from-prefix", prefix,
+				"--keyspace", c.to, "--prefix", prefix, "--yes",
+			}
+			for again, want := range []string{"renamed 40", "renamed 0"} {
+				status, out, errs := run(redistest.Soon(t), "", args...)
+				if status != statusFine || errs != "" {
+					t.Errorf("%s to %s, run %d: status %d\n%s%s", c.from, c.to, again+1, status, out, errs)
+				}
+				has(t, strings.Join(strings.Fields(out), " "), want)
+			}
+			for i := range 40 {
+				if got := client.Get(t.Context(), orderKey(t, c.keyspace.WithPrefix(prefix), i)).Val(); got != fmt.Sprint(i) {
+					t.Errorf("%s to %s: order %d has %q", c.from, c.to, i, got)
+				}
+			}
+		}
+	})
+}
+
+func TestKeysRenameWithAMapMovesKeysOfAPartitionToOwnTags(t *testing.T) {
+	t.Parallel()
+	onBoth(t, redistest.Shared, func(t *testing.T, client redis.UniversalClient, addr string) {
+		id := redistest.Tag(t)
+		escaped := "{pt6}:" + id + "%3A18:lines"
+		redistest.Must(t, client.Set(t.Context(), "{pt6}:"+id+":lines", 17, 0).Err())
+		redistest.Must(t, client.Set(t.Context(), escaped, 18, 0).Err())
+		status, out, errs := run(redistest.Soon(t), "", "keys", "rename", "--redis", addr, "--pattern", "{pt6}:"+id+"*",
+			"--map", "{{pt6}}:{id}:{part}", "--keyspace", "own", "--yes")
+		if status != statusInexact {
+			t.Errorf("status %d: %s", status, errs)
+		}
+		has(t, strings.Join(strings.Fields(out), " "), "renamed 1", "do not match 1", escaped+`": contains an escape`)
+		if got := client.Get(t.Context(), "{"+id+"}:lines").Val(); got != "17" {
+			t.Errorf("the new key has %q", got)
+		}
+		if got := client.Get(t.Context(), escaped).Val(); got != "18" {
+			t.Errorf("the key with an escape has %q", got)
+		}
 	})
 }

@@ -140,6 +140,7 @@ func TestWrongUsageIsOneLineAndStatusTwo(t *testing.T) {
 	empty, addr := ordersFile(t, nil), redistest.Shared(t).Addr()
 	there := " " + strings.Join(newSite(t, addr).begin(redistest.Shared(t).Client(t)).flags, " ")
 	rename := "keys rename --redis 127.0.0.1:1 --pattern a:* --map a:{id} --keyspace own"
+	from := "keys rename --redis 127.0.0.1:1 --pattern a:* --from partitions=16 --keyspace own"
 	for _, test := range []struct{ args, stdin, want string }{
 		{"sell", "", `unknown command "sell"`},
 		{"demo now", "", `unexpected argument "now"`},
@@ -184,7 +185,16 @@ func TestWrongUsageIsOneLineAndStatusTwo(t *testing.T) {
 		{rename + " --parts {x}", "", "--parts: {x} is not in the map"},
 		{rename + " --keyspace 16", "", `--keyspace is "16"; use own`},
 		{rename + " --keyspace partitions=0", "", "1 to 16384"},
-		{rename + " --prefix a{b", "", "has a brace"},
+		{rename + " --prefix a{b", "", "--prefix \"a{b\" has a brace"},
+		{"keys rename --redis 127.0.0.1:1 --pattern a:* --keyspace own", "", "--map and --from are missing"},
+		{rename + " --from own", "", "--map and --from are both set"},
+		{rename + " --from-prefix a", "", "--from-prefix is set without --from"},
+		{from, "", "--redis: "},
+		{from + " --parts a", "", "--parts and --from are both set"},
+		{from + " --from own", "", "--from and --keyspace are the same"},
+		{from + " --from own --from-prefix a", "", "--redis: "},
+		{from + " --from 16", "", `--from is "16"; use own`},
+		{from + " --from-prefix a{b", "", "--from-prefix \"a{b\" has a brace"},
 		{"stats --nonsense", "", "-h lists the flags"},
 		{"stats now", "", `unexpected argument "now"`},
 		{"stats --redis 127.0.0.1:1 --namespace n --keyspace own", "", "--redis: "},

@@ -60,6 +60,70 @@ func TestRenameFollowsTheMap(t *testing.T) {
 	}
 }
 
+func TestMapOfTaggedNamesRenamesToOwnTags(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct{ template, parts, old, want, says string }{
+		{"{{pt6}}:{id}:{part}", "", "{pt6}:order-17:lines", "{order-17}:lines", ""},
+		{"{{pt6}}:{id}:{part}", "", "{order-17}:lines", "{order-17}:lines", ""}, // renamed already
+		{"{{pt6}}:{id}:{part}", "", "{pt6}:a%3Ab:lines", "", "contains an escape"},
+		{"{{{id}}}:{part}", "", "{a%3Ab}:lines", "", "contains an escape"},
+		{"{{{id}}}:{part}", "", "{17}:lines", "{17}:lines", ""},
+		{"{{{id}}}:{a}:{b}", "{b},{a}", "{17}:x:y", "", "is also an old name"}, // the next run would exchange them again
+	} {
+		var parts []string
+		if c.parts != "" {
+			parts = strings.Split(c.parts, ",")
+		}
+		m, err := ParseMap(c.template, parts...)
+		assert.Must(t, err)
+		got, err := m.rename(luatx.OwnTags(), c.old)
+		assert.Equal(t, got, c.want, "%s: %q (%v)", c.template, c.old, err)
+		if c.says != "" {
+			assert.ErrorContains(t, err, c.says, "%s: %q", c.template, c.old)
+		}
+	}
+}
+
+func TestFromInvertsTheKeyspace(t *testing.T) {
+	t.Parallel()
+	spaces := []luatx.Keyspace{
+		luatx.OwnTags(), luatx.OwnTags().WithPrefix("p"), luatx.Partitions(1), luatx.Partitions(16), luatx.Partitions(32), luatx.Partitions(48),
+		luatx.Partitions(16).WithPrefix("p"), luatx.Partitions(16).WithPrefix("a:b"),
+	}
+	for _, from := range spaces {
+		for _, to := range spaces {
+			for _, words := range [][]string{{"order-17", "lines"}, {"order-17"}, {"a:b", "x{y}", "50%", "\n"}, {"%3A", "%"}} {
+				old, err := from.Key(words[0], words[1:]...)
+				assert.Must(t, err)
+				want, err := to.Key(words[0], words[1:]...)
+				assert.Must(t, err)
+				got, err := From(from).rename(to, old)
+				assert.NoError(t, err, "%q of %+v", old, from)
+				assert.Equal(t, got, want, "%q of %+v to %+v", old, from, to)
+				again, err := From(from).rename(to, want)
+				assert.NoError(t, err, "again: %q of %+v", want, from)
+				assert.Equal(t, again, want, "again: %q of %+v to %+v", want, from, to)
+			}
+		}
+	}
+	for _, key := range []string{"{pt6}:orders", "orders", "{}:a", "q:{17}:a"} {
+		assert.ErrorContains(t, assert.ErrOf(From(luatx.Partitions(16)).rename(luatx.Partitions(32), key)), "does not match", "%q", key)
+	}
+}
+
+// A new name that is also an old one would be renamed again by the next run.
+func TestFromRejectsNewNamesThatAreAlsoOldNames(t *testing.T) {
+	t.Parallel()
+	from := luatx.Partitions(1)
+	tag := from.Tags()[0]
+	key, err := from.Key(tag, "lines") // its new name is {tag}:lines, a name of the aggregate "lines"
+	assert.Must(t, err)
+	assert.ErrorContains(t, assert.ErrOf(From(from).rename(luatx.OwnTags(), key)), "choose another prefix", "%q", key)
+	got, err := From(from).rename(luatx.OwnTags().WithPrefix("p"), key)
+	assert.NoError(t, err, "%q with a prefix", key)
+	assert.Equal(t, got, "p:{"+tag+"}:lines", "%q with a prefix", key)
+}
+
 func TestParseMapRejectsInvalidTemplates(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct{ template, parts, says string }{

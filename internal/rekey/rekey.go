@@ -14,6 +14,7 @@ import (
 
 	"github.com/luatx/luatx"
 	"github.com/luatx/luatx/internal/lua"
+	"github.com/luatx/luatx/internal/shard"
 	"github.com/luatx/luatx/internal/slot"
 )
 
@@ -72,7 +73,7 @@ const (
 // returns an error for a key, its Step has the error and the run continues. On any other failure, such as a lost
 // connection, Run stops and returns an error that names the key.
 func Run(ctx context.Context, client redis.UniversalClient, cfg Config, each func(Step)) error {
-	if cfg.Pattern == "" || cfg.Map.old == nil {
+	if cfg.Pattern == "" || cfg.Map.split == nil {
 		return errors.New("rekey: Config.Pattern or Map is empty; set both")
 	}
 	if _, err := cfg.Keyspace.Tag("x"); err != nil {
@@ -145,18 +146,21 @@ func (r *runner) scan(ctx context.Context, keys chan<- string) error {
 // step processes a key. The Step holds an error that the server returned. Any other error is returned.
 func (r *runner) step(ctx context.Context, key string) (Step, error) {
 	s := Step{Old: key}
-	if isNamed(r.cfg.Keyspace, key) {
+	name, unfit := r.cfg.Map.rename(r.cfg.Keyspace, key)
+	switch {
+	case unfit != nil:
+		s.Outcome, s.Err = Unfit, unfit
+		return s, nil //nolint:nilerr // the step has it
+	case name == key:
 		s.New, s.Outcome = key, Named
 		return s, nil
 	}
-	name, unfit := r.cfg.Map.rename(r.cfg.Keyspace, key)
-	if unfit != nil {
-		s.Outcome, s.Err = Unfit, unfit
-		return s, nil //nolint:nilerr // the step has it
-	}
 	s.New, s.Moved = name, slot.Of(key) != slot.Of(name)
-	var err error
+	owned, err := r.isOwned(ctx, key)
 	switch {
+	case err != nil:
+	case owned:
+		return Step{Old: key, Outcome: Unfit, Err: errShard}, nil
 	case !r.cfg.Apply:
 		s.Outcome, err = r.look(ctx, s)
 	case s.Moved && r.cluster:
@@ -169,6 +173,15 @@ func (r *runner) step(ctx context.Context, key string) (Step, error) {
 		return s, nil
 	}
 	return s, err
+}
+
+// isOwned reports whether a key is one of luatx's own keys of a shard.
+func (r *runner) isOwned(ctx context.Context, key string) (bool, error) {
+	inbox, ok := shard.InboxOf(key)
+	if !ok {
+		return false, nil
+	}
+	return r.client.HExists(ctx, inbox, shard.IdentityField).Result()
 }
 
 // isRefusal reports whether an error is a server's reply.

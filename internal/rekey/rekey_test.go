@@ -148,6 +148,93 @@ func TestDryRunChangesNothingAndApplyRenamesEveryType(t *testing.T) {
 	})
 }
 
+func TestOneRunMovesAllKeysToAnotherKeyspace(t *testing.T) {
+	t.Parallel()
+	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
+		for name, c := range map[string]struct{ from, to luatx.Keyspace }{
+			"partitions to own tags":       {luatx.Partitions(16), luatx.OwnTags()},
+			"own tags to partitions":       {luatx.OwnTags(), luatx.Partitions(16)},
+			"another number of partitions": {luatx.Partitions(16), luatx.Partitions(32)},
+		} {
+			t.Run(name, func(t *testing.T) {
+				lead := redistest.Tag(t)
+				from, to := c.from.WithPrefix(lead), c.to.WithPrefix(lead)
+				d := data{client, lead, rekey.Config{Pattern: lead + ":*", Map: rekey.From(from), Keyspace: to, Apply: true}, map[string]string{}}
+				for i := range 100 {
+					words := []string{fmt.Sprint("order:", i), "50%"}
+					old, err := from.Key(words[0], words[1:]...)
+					redistest.Must(t, err)
+					d.names[old], err = to.Key(words[0], words[1:]...)
+					redistest.Must(t, err)
+					redistest.Must(t, client.Set(t.Context(), old, i, 0).Err())
+				}
+				before := d.dump(t)
+				for apply, label := range []string{"the preview", "the run"} {
+					d.cfg.Apply = apply == 1
+					counts, steps := d.run(t, d.cfg)
+					// The scan of the run may return a renamed key again.
+					if counts[rekey.Renamed] != 100 || counts[rekey.Unfit]+counts[rekey.Taken]+counts[rekey.Failed] != 0 {
+						t.Errorf("%s: %v", label, counts)
+					}
+					for old, want := range d.names {
+						assert.Equal(t, steps[old].New, want, "%s: the new name of %s", label, old)
+					}
+				}
+				d.wantRenamed(t, before)
+				if counts, _ := d.run(t, d.cfg); counts != [rekey.Outcomes]int{rekey.Named: 100} {
+					t.Errorf("again: %v", counts)
+				}
+			})
+		}
+	})
+}
+
+func TestKeysOfShardsAreNeverRenamed(t *testing.T) {
+	t.Parallel()
+	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
+		lead := redistest.Tag(t)
+		from := luatx.Partitions(16).WithPrefix(lead)
+		tr, err := luatx.New(client, luatx.Config{Namespace: lead, Keyspace: from})
+		redistest.Must(t, err)
+		aggregate := ""
+		for _, key := range []string{"inbox", "sent"} { // the shard in which a key of the shard is named like one of an aggregate
+			tag, err := from.Tag(key)
+			redistest.Must(t, err)
+			for i := 0; ; i++ {
+				aggregate = fmt.Sprint(i)
+				if other, err := from.Tag(aggregate); err == nil && other == tag {
+					break
+				}
+			}
+			_, err = tr.Transact(redistest.Soon(t), aggregate, func(tx *luatx.Tx) error {
+				return tx.Emit(luatx.Event{ID: key, Body: []byte(`{"specversion":"1.0","id":"` + key + `","source":"/s","type":"t"}`)})
+			}, luatx.WithID("m"))
+			redistest.Must(t, err)
+		}
+		inbox, err := from.Key("inbox", "a")
+		redistest.Must(t, err)
+		assert.Equal(t, client.Exists(t.Context(), inbox).Val(), 1, "the inbox %s", inbox)
+		free := lead + ":{free}:sent" // no shard has this tag
+		redistest.Must(t, client.Set(t.Context(), free, 1, 0).Err())
+		d := data{client, lead, rekey.Config{Pattern: lead + ":*", Map: rekey.From(from), Keyspace: luatx.Partitions(32).WithPrefix(lead), Apply: true}, nil}
+		for _, own := range []bool{false, true} {
+			before := d.dump(t)
+			if own {
+				d.cfg.Map = rekey.From(luatx.OwnTags().WithPrefix(lead))
+				d.names = map[string]string{}
+				d.names[free], err = d.cfg.Keyspace.Key("free", "sent")
+				redistest.Must(t, err)
+			}
+			counts, steps := d.run(t, d.cfg)
+			assert.Equal(t, counts[rekey.Renamed], len(d.names), "renamed: %v", counts)
+			if s := steps[inbox]; s.Outcome != rekey.Unfit || s.Err == nil || !strings.Contains(s.Err.Error(), "belongs to a shard") {
+				t.Errorf("the inbox: %+v", s)
+			}
+			d.wantRenamed(t, before)
+		}
+	})
+}
+
 func TestExistingNamesAndUnknownKeysAreUnchanged(t *testing.T) {
 	t.Parallel()
 	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {

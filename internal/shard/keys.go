@@ -130,7 +130,20 @@ func (s Shard) BodyKey(reference string) string {
 // Owns reports whether a key belongs to the library's own keys of the shard.
 func (s Shard) Owns(key string) bool {
 	name, ok := strings.CutPrefix(key, s.prefix)
-	return ok && (slices.Contains(names, name) || strings.HasPrefix(name, bodyPrefix) || strings.HasPrefix(name, historyPrefix))
+	return ok && isName(name)
+}
+
+func isName(name string) bool {
+	return slices.Contains(names, name) || strings.HasPrefix(name, bodyPrefix) || strings.HasPrefix(name, historyPrefix)
+}
+
+// InboxOf returns the key of the inbox that exists if the key belongs to a shard. It returns false if the key cannot belong to a
+// shard of any namespace.
+func InboxOf(key string) (string, bool) {
+	prefix, name, ok := strings.Cut(key, "}:")
+	inbox := prefix + "}" + InboxSuffix
+	_, named := NamespaceOf(inbox)
+	return inbox, ok && named && isName(name)
 }
 
 // Own is one of the shard's own keys in a recorded command. Only luatx can record a command with such a key.
