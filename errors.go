@@ -68,8 +68,8 @@ var (
 	// unchanged.
 	ErrReceiptInvalid = errors.New("not a receipt; use the one of an UnknownError as it is")
 
-	// ErrKeyspace is returned if the shard was written with another layout, namespace or keyspace. Deploy the keyspace that it
-	// was written with, or drain the shard first.
+	// ErrKeyspace is returned if the shard was written with another layout, namespace or keyspace. Use the version and the
+	// configuration that it was written with, or another Config.Namespace. A drained shard keeps its keyspace.
 	ErrKeyspace = errors.New("luatx: the shard belongs to another keyspace")
 
 	// ErrRepliesLost is the error of a command whose transaction was committed by an earlier request that got no reply. The

@@ -30,8 +30,8 @@ type Event struct {
 	// Body is the whole event in the JSON format of CloudEvents, for callers that have encoded it. Package outbox encodes and
 	// decodes it. Data and Attributes must be empty. A body that is not a CloudEvent is rejected.
 	Body []byte
-	// Key is the ordering key, at most 256 bytes of UTF-8. Events with the same key and tag are published one after the other in
-	// the order of their commits; each waits until the previous one was sent. An event without a key waits for no other.
+	// Key is the ordering key, at most 256 bytes of UTF-8. Events with the same key and shard are published one after the other
+	// in the order of their commits; each waits until the previous one was sent. An event without a key waits for no other.
 	Key string
 	// At is the time before which the event is not published, by the server's clock, in milliseconds. A scheduled event has no
 	// Key. The zero time publishes the event at once.

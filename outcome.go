@@ -38,7 +38,8 @@ func outcomeError(out *commit.Outcome, tx *Tx) error {
 	case commit.Refused:
 		return refused(out.Text, nil)
 	case commit.Identity:
-		return fmt.Errorf("%w: it holds %q, this is %q", ErrKeyspace, out.Text, tx.t.identity)
+		return fmt.Errorf("%w: it was written with %q, this is %q; use the configuration of the shard, or another namespace",
+			ErrKeyspace, out.Text, tx.t.identity)
 	}
 	return fmt.Errorf("luatx: unexpected outcome %q", out.State)
 }

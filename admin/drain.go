@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// Left describes the unfinished work of a shard, which must be done before its keyspace is abandoned.
+// Left describes the unfinished work of a shard, which must be done before the service changes to another keyspace.
 type Left struct {
 	Slot int `json:"slot"`
 	// Pending, Leased, Waiting and Parked are those of outbox.Counts: Pending includes the leased events.
@@ -20,9 +20,12 @@ type Left struct {
 }
 
 // Drain returns the unfinished work in the shards of the Transactor's keyspace, by their slots, and the given input streams
-// that do not exist or that their groups have not read to the end. Call it before you change the number of partitions: after new input has
-// stopped, the change is safe once nothing is left. The inbox does not move with the change. A message that was applied under
-// the old number is applied again if it is redelivered under the new one.
+// that do not exist or that their groups have not read to the end. It does not count dead letters.
+//
+// Call it before you change the number of partitions, or between Partitions and OwnTags. After new input has stopped, wait until
+// nothing is left, and retry or discard the dead letters of partitioned streams. Then use another namespace for the new keyspace:
+// drained shards keep their inbox, and return luatx.ErrKeyspace to other keyspaces. The ids of the inbox do not move to the new
+// namespace. If a message that was applied before the change is redelivered after it, it is applied again.
 func (o *Operator) Drain(ctx context.Context, streams ...string) (shards []Left, unread []StreamState, err error) {
 	for chunk := range slices.Chunk(o.transactor.Keyspace().Slots(), slotsAtOnce) {
 		left, err := o.left(ctx, chunk)

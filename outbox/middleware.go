@@ -17,8 +17,8 @@ import (
 type Config struct {
 	// Destination returns the destination of an output that has none. Defaults to none: the relay's Publisher decides.
 	Destination func(*message.Message) (string, error)
-	// OrderingKey returns the ordering key of an output. Events with the same key and tag are published one after the other in
-	// the order of their commits. An event with an empty key waits for no other. Defaults to none; see ByPartitionKey.
+	// OrderingKey returns the ordering key of an output. Events with the same key and shard are published one after the
+	// other in the order of their commits. An event with an empty key waits for no other. Defaults to none; see ByPartitionKey.
 	OrderingKey func(*message.Message) (string, error)
 	// At returns the earliest time at which an output may be published, by the server's clock. A scheduled event has no ordering
 	// key. The zero time publishes the event at once. Defaults to the zero time.

@@ -109,10 +109,13 @@ func atLeast(n int64, more bool) string {
 func figure(f float64) string { return fmt.Sprintf("%.1f", f) }
 
 var drainVerb = verb{
-	name: "drain", args: "[stream…]", short: "show the work that is left before you can change the number of partitions",
-	long: `luatx drain shows the work that is left in the shards of a keyspace and in the given input streams. Before you change the number of
-partitions, stop new input and wait until nothing is left. If the partitions have streams of a given name, the name stands for all
-of them.`,
+	name: "drain", args: "[stream…]", short: "show the work that is left before you can change the keyspace",
+	long: `luatx drain shows the work that is left in the shards of a keyspace and in the given input streams. If the partitions have streams of
+a given name, the name stands for all of them.
+
+Before you change the number of partitions, or between partitions and own tags, stop new input and wait until nothing is left.
+Dead letters are not counted: retry or discard those of partitioned streams. Then use another namespace for the new keyspace,
+because drained shards still refuse commits of other keyspaces.`,
 	one: `if work is left, or a stream does not exist`,
 	flags: func(*flag.FlagSet) action {
 		return func(ctx context.Context, s *session, keys []string) error {
