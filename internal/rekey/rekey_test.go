@@ -196,14 +196,13 @@ func TestKeysOfShardsAreNeverRenamed(t *testing.T) {
 		from := luatx.Partitions(16).WithPrefix(lead)
 		tr, err := luatx.New(client, luatx.Config{Namespace: lead, Keyspace: from})
 		redistest.Must(t, err)
-		aggregate := ""
 		for _, key := range []string{"inbox", "sent"} { // the shard in which a key of the shard is named like one of an aggregate
 			tag, err := from.Tag(key)
 			redistest.Must(t, err)
-			for i := 0; ; i++ {
-				aggregate = fmt.Sprint(i)
-				if other, err := from.Tag(aggregate); err == nil && other == tag {
-					break
+			aggregate := ""
+			for i := 0; aggregate == ""; i++ {
+				if other, err := from.Tag(fmt.Sprint(i)); err == nil && other == tag {
+					aggregate = fmt.Sprint(i)
 				}
 			}
 			_, err = tr.Transact(redistest.Soon(t), aggregate, func(tx *luatx.Tx) error {
