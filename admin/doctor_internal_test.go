@@ -14,7 +14,7 @@ func checks(d *doctor) string {
 	return strings.Join(all, ", ")
 }
 
-func TestDoctorKnowsOldReleasesAndFlawsOfTheScriptingEngine(t *testing.T) {
+func TestDoctorReportsOldReleasesAndFlawsOfTheScriptingEngine(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct{ redis, valkey, want string }{
 		{"5.0.14", "", "error version"},

@@ -61,8 +61,8 @@ func race(t *testing.T, client redis.UniversalClient, namespace, me, other strin
 	workers.Wait()
 }
 
-// TestRaceChild is the other process of TestRevokeOrExpiryWinsForEachSubjectNeverBoth.
-func TestRaceChild(t *testing.T) {
+// TestChildProcessExpiresSubjects is the other process of TestRevokeOrExpiryWinsForEachSubjectNeverBoth.
+func TestChildProcessExpiresSubjects(t *testing.T) {
 	t.Parallel()
 	addr, namespace := os.Getenv(envRaceAddr), os.Getenv(envRaceNamespace)
 	if addr == "" {
@@ -89,7 +89,7 @@ func TestRevokeOrExpiryWinsForEachSubjectNeverBoth(t *testing.T) {
 		f.record(racedSubject(i), past)
 	}
 	namespace := f.tr.Config().Namespace
-	child := exec.CommandContext(redistest.Soon(t), os.Args[0], "-test.run=^TestRaceChild$", "-test.v")
+	child := exec.CommandContext(redistest.Soon(t), os.Args[0], "-test.run=^TestChildProcessExpiresSubjects$", "-test.v")
 	child.Env = append(os.Environ(), envRaceAddr+"="+server.Addr(), envRaceNamespace+"="+namespace)
 	ended := make(chan error, 1)
 	go func() {

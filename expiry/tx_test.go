@@ -27,7 +27,7 @@ func (f fixture) transact(ticket string, act func(*luatx.Tx) error) error {
 	return err
 }
 
-func TestTimersInTransactions(t *testing.T) {
+func TestTransactionsRecordExtendAndCancelTimers(t *testing.T) {
 	t.Parallel()
 	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
 		f := newFixture(t, client, expiry.Config{})

@@ -252,7 +252,7 @@ func TestServerErrorStoresNothingAndFreesTheKey(t *testing.T) {
 	s.want(s.post("k", "12345"), http.StatusConflict, true, "run 2")
 }
 
-func TestRequestWithoutKey(t *testing.T) {
+func TestRequestWithoutAnOptionalKeyRunsEachTime(t *testing.T) {
 	t.Parallel()
 	s := newService(t, redistest.Shared(t).Client(t), func(c *idempotency.Config) { c.KeyOptional = true })
 	for n := range 2 {

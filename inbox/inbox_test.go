@@ -71,7 +71,7 @@ func TestPrecheckSparesADuplicateItsHandlerAndCommitAcknowledgesIt(t *testing.T)
 	})
 }
 
-func TestScope(t *testing.T) {
+func TestMessageIsAppliedOncePerScope(t *testing.T) {
 	t.Parallel()
 	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
 		for name, c := range map[string]struct {
@@ -133,7 +133,7 @@ func TestDefaultScopeNamesTheNamespaceAndTheHandler(t *testing.T) {
 	})
 }
 
-func TestIdentity(t *testing.T) {
+func TestMessagesAreIdentifiedBySourceAndID(t *testing.T) {
 	t.Parallel()
 	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
 		ctx, tr := redistest.Soon(t), rig.NewTransactor(t, client)

@@ -102,7 +102,7 @@ func TestMessageAtOrBelowThePositionIsADuplicate(t *testing.T) {
 	})
 }
 
-func TestPositionRejectsWhatBreaksTheOrder(t *testing.T) {
+func TestPositionRejectsMessagesThatBreakTheOrder(t *testing.T) {
 	t.Parallel()
 	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
 		c, old := newCounting(t, client, inbox.PositionConfig{}), &message.Tenure{}

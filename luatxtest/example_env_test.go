@@ -9,7 +9,7 @@ import (
 )
 
 // The body of a test: a process of the service dies, the next one continues, and a month passes.
-func ExampleEnv() { //nolint:testableexamples // what it shows runs in a test: see TestPlaceOrder and TestReminder
+func ExampleEnv() { //nolint:testableexamples // what it shows runs in a test: see TestOrderIsPlacedOnceDespiteACrash and TestReminderIsSentWhenItIsDue
 	t := new(testing.T) // the parameter of the test
 
 	env := luatxtest.New(t, func(c *luatxtest.Config) { c.Transactor.Keyspace = luatx.Partitions(4) })

@@ -51,8 +51,8 @@ func deliver(ctx context.Context, router *message.Router, cmd PlaceOrder) error 
 	return err
 }
 
-// TestPlaceOrder is a test of a service, as its users would write it.
-func TestPlaceOrder(t *testing.T) {
+// TestOrderIsPlacedOnceDespiteACrash is a test of a service, as its users would write it.
+func TestOrderIsPlacedOnceDespiteACrash(t *testing.T) {
 	t.Parallel()
 	env := luatxtest.New(t, func(c *luatxtest.Config) { c.Transactor.Keyspace = luatx.Partitions(4) })
 	router, err := service(env.Transactor, env.Client)
@@ -82,8 +82,7 @@ func TestPlaceOrder(t *testing.T) {
 	}
 }
 
-// TestReminder tests something that is due in a week.
-func TestReminder(t *testing.T) {
+func TestReminderIsSentWhenItIsDue(t *testing.T) {
 	t.Parallel()
 	env := luatxtest.New(t, func(c *luatxtest.Config) { c.Transactor.Keyspace = luatx.Partitions(4) })
 	reminded := make(chan string, 1)

@@ -69,13 +69,13 @@ var prepared = sync.OnceValue(func() error {
 	return nil
 })
 
-// TestMatrix runs the core's tests on every version. Tests that accept a server run on one in a container. The comparison
-// of the two ways to commit runs on the image's program; with LUATX_MATRIX=all, so do all other tests, including those with
-// clusters and kills. Commits also run on a cluster of containers whose network is cut and healed.
+// TestEveryServerVersionPassesTheTests runs the core's tests on every version. Tests that accept a server run on one in a
+// container. The comparison of the two ways to commit runs on the image's program; with LUATX_MATRIX=all, so do all other
+// tests, including those with clusters and kills. Commits also run on a cluster of containers whose network is cut and healed.
 //
 // With LUATX_MATRIX=1 it takes half an hour on two cores, and tests the cluster only with the last image. With
 // LUATX_MATRIX=all it takes an hour.
-func TestMatrix(t *testing.T) {
+func TestEveryServerVersionPassesTheTests(t *testing.T) {
 	required, all := wanted(t)
 	must(t, prepared())
 	list := images()

@@ -152,7 +152,7 @@ func count(out []byte) (n tally, text map[string]string) {
 	return n, text
 }
 
-func TestCount(t *testing.T) {
+func TestCountCountsTopLevelTests(t *testing.T) {
 	t.Parallel()
 	lines := []event{
 		{"pass", "a", "TestOne", ""},

@@ -70,7 +70,7 @@ func writeTable(name string, rows []row) error {
 	return os.WriteFile(name, []byte(before+tableBegin+"\n"+table(rows, time.Now())+"\n"+tableEnd+after), 0o644) //nolint:gosec // it is documentation
 }
 
-func TestWriteTable(t *testing.T) {
+func TestWriteTableReplacesOnlyTheTable(t *testing.T) {
 	t.Parallel()
 	name := t.TempDir() + "/page.md"
 	must(t, os.WriteFile(name, []byte("before\n"+tableBegin+"old\n"+tableEnd+"after\n"), 0o600))
@@ -93,7 +93,7 @@ func TestWriteTable(t *testing.T) {
 	}
 }
 
-func TestVersionOf(t *testing.T) {
+func TestVersionOfNamesProductAndVersion(t *testing.T) {
 	t.Parallel()
 	for info, want := range map[string]string{
 		"# Server\r\nredis_version:7.0.15\r\nredis_mode:standalone\r\n":         "Redis 7.0.15",

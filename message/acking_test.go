@@ -96,7 +96,7 @@ func TestFirstSettlementWins(t *testing.T) {
 	}
 }
 
-func TestSettledChannelAskedForAfterwards(t *testing.T) {
+func TestSettledReturnsAClosedChannelAfterTheSettlement(t *testing.T) {
 	t.Parallel()
 	msg := message.New(nil, nil, message.NewAcking(nil, nil))
 	msg.Ack()
@@ -105,7 +105,7 @@ func TestSettledChannelAskedForAfterwards(t *testing.T) {
 	}
 }
 
-func TestMessageWithoutAcking(t *testing.T) {
+func TestMessageWithoutAckingCannotBeSettled(t *testing.T) {
 	t.Parallel()
 	msg := message.New("x", nil, nil)
 	for _, s := range settlings {
@@ -121,7 +121,7 @@ func TestMessageWithoutAcking(t *testing.T) {
 	}
 }
 
-func TestSettledOnceUnderConcurrency(t *testing.T) {
+func TestConcurrentSettlementsSettleAMessageOnce(t *testing.T) {
 	t.Parallel()
 	for range 50 {
 		var calls, wins, done atomic.Int32
@@ -150,7 +150,7 @@ func TestSettledOnceUnderConcurrency(t *testing.T) {
 	}
 }
 
-func TestSettledAfterTheSourceWasTold(t *testing.T) {
+func TestSettledClosesAfterTheSourceIsNotified(t *testing.T) {
 	t.Parallel()
 	var msg *message.Message
 	var early bool
@@ -166,7 +166,7 @@ func TestSettledAfterTheSourceWasTold(t *testing.T) {
 	}
 }
 
-func TestPanickingCallbacks(t *testing.T) {
+func TestPanickingCallbackStillSettlesTheMessage(t *testing.T) {
 	t.Parallel()
 	boom := func() { panic("boom") }
 	cases := map[string]*message.Acking{
@@ -197,7 +197,7 @@ func TestPanickingCallbacks(t *testing.T) {
 	}
 }
 
-func TestInputSource(t *testing.T) {
+func TestInputSourceIsThatOfTheAcking(t *testing.T) {
 	t.Parallel()
 	want := message.Source{Stream: "s", Group: "g", Consumer: "c", Entry: "1-0"}
 	raw := message.NewRaw(nil, nil, message.NewAckingFrom(message.AckingConfig{Source: want}))
@@ -212,7 +212,7 @@ func TestInputSource(t *testing.T) {
 	}
 }
 
-func TestSharedAcking(t *testing.T) {
+func TestSharedAckingAcksAfterEveryMessageAndEndsAtANack(t *testing.T) {
 	t.Parallel()
 	type step struct {
 		msg  int
@@ -249,7 +249,7 @@ func TestSharedAcking(t *testing.T) {
 	}
 }
 
-func TestSharedAckingSettlesSiblings(t *testing.T) {
+func TestNackOfASharedAckingSettlesItsOtherMessages(t *testing.T) {
 	t.Parallel()
 	shared := message.NewSharedAcking(2, nil, nil)
 	one, two := message.New(1, nil, shared), message.New(2, nil, shared)
@@ -263,7 +263,7 @@ func TestSharedAckingSettlesSiblings(t *testing.T) {
 	}
 }
 
-func TestSharedAckingCopiesShareTheShare(t *testing.T) {
+func TestCopiesOfAMessageCountOnceInASharedAcking(t *testing.T) {
 	t.Parallel()
 	var j journal
 	shared := message.NewSharedAcking(2, func() { j.add("ack") }, nil)
@@ -274,7 +274,7 @@ func TestSharedAckingCopiesShareTheShare(t *testing.T) {
 	j.want(t)
 }
 
-func TestSharedAckingOfNothing(t *testing.T) {
+func TestSharedAckingOfNoMessagesAcksAtOnce(t *testing.T) {
 	t.Parallel()
 	var j journal
 	if message.NewSharedAcking(0, func() { j.add("ack") }, nil) != nil {
@@ -283,7 +283,7 @@ func TestSharedAckingOfNothing(t *testing.T) {
 	j.want(t, "ack")
 }
 
-func TestSharedAckingUnderConcurrency(t *testing.T) {
+func TestConcurrentSettlementsOfASharedAckingSettleOnce(t *testing.T) {
 	t.Parallel()
 	const n = 16
 	for _, nacks := range []bool{false, true} {

@@ -6,14 +6,12 @@ import (
 	"github.com/luatx/luatx/internal/test/documented"
 )
 
-// TestDocumentedDefaults checks each default that a comment states.
-func TestDocumentedDefaults(t *testing.T) {
+func TestPipeConfigHasTheDocumentedDefaults(t *testing.T) {
 	t.Parallel()
 	documented.Defaults(t, PipeConfig{}.withDefaults())
 }
 
-// TestDocumentedBounds checks the minimums and maximums in comments, and that other fields reject negative values.
-func TestDocumentedBounds(t *testing.T) {
+func TestPipeConfigRejectsValuesOutsideTheDocumentedBounds(t *testing.T) {
 	t.Parallel()
 	documented.Bounds(t, PipeConfig{}, func(c PipeConfig) error { return c.withDefaults().validate() })
 }

@@ -60,7 +60,7 @@ func rawOutput(t *testing.T, e *message.Engine, name string, m message.Matcher) 
 	return out
 }
 
-func TestEngine(t *testing.T) {
+func TestEngineDecodesHandlesAndEncodesMessages(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
 		marshaler       message.Marshaler
@@ -97,7 +97,7 @@ func TestEngine(t *testing.T) {
 	}
 }
 
-func TestEngineGivesBytesToHandlersOfBytes(t *testing.T) {
+func TestEnginePassesUndecodedDataToHandlersOfBytes(t *testing.T) {
 	t.Parallel()
 	in := feedRaw(rawOf("not JSON", "bytes", nil), rawOf("not JSON", "any", nil), rawOf("", "order.placed", nil))
 	close(in)
@@ -123,7 +123,7 @@ func TestEngineGivesBytesToHandlersOfBytes(t *testing.T) {
 	j.want(t, "bytes not JSON", "any not JSON", "order ")
 }
 
-func TestEngineNeverDropsInSilence(t *testing.T) {
+func TestEngineReportsAndNacksMessagesItCannotProcess(t *testing.T) {
 	t.Parallel()
 	var reports atomic.Int32
 	cfg := message.EngineConfig{Pipe: message.PipeConfig{ErrorHandler: func(context.Context, *message.Message, error) { reports.Add(1) }}}
@@ -144,7 +144,7 @@ func TestEngineNeverDropsInSilence(t *testing.T) {
 	}
 }
 
-func TestEngineRefusesWhatItsInputDoesNotMatch(t *testing.T) {
+func TestEngineNacksMessagesThatItsInputDoesNotMatch(t *testing.T) {
 	t.Parallel()
 	var j journal
 	var nack error
@@ -158,7 +158,7 @@ func TestEngineRefusesWhatItsInputDoesNotMatch(t *testing.T) {
 	j.want(t, "1: "+nack.Error())
 }
 
-func TestEngineOutputsThatGoNowhere(t *testing.T) {
+func TestEngineReportsOutputsThatItCannotDeliver(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
 		strategy  message.AckStrategy
@@ -193,7 +193,7 @@ type failing struct{ message.JSONMarshaler }
 
 func (failing) Marshal(any) ([]byte, error) { return nil, errBoom }
 
-func TestEngineForwardsSettlement(t *testing.T) {
+func TestEngineSettlesAForwardedInputWithItsOutput(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		var j journal
@@ -211,7 +211,7 @@ func TestEngineForwardsSettlement(t *testing.T) {
 	})
 }
 
-func TestEngineDrains(t *testing.T) {
+func TestStoppedEngineWaitsUntilOutputsInFlightAreRead(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		var j journal
@@ -241,7 +241,7 @@ func TestEngineDrains(t *testing.T) {
 	})
 }
 
-func TestEngineStopsWithoutReaders(t *testing.T) {
+func TestStoppedEngineNacksUnreadOutputsAfterShutdownTimeout(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		var nack error
@@ -263,7 +263,7 @@ func TestEngineStopsWithoutReaders(t *testing.T) {
 	})
 }
 
-func TestEngineConfiguration(t *testing.T) {
+func TestEngineRejectsInvalidAndLateConfiguration(t *testing.T) {
 	t.Parallel()
 	ch := feedRaw()
 	e := message.NewEngine(message.EngineConfig{})

@@ -27,7 +27,7 @@ type (
 func (shipped) shop()  {}
 func (refunded) shop() {}
 
-func TestNaming(t *testing.T) {
+func TestNamingDerivesEventTypesFromGoTypes(t *testing.T) {
 	t.Parallel()
 	for want, typ := range map[string]reflect.Type{
 		"order.placed":     reflect.TypeFor[OrderPlaced](),
@@ -56,7 +56,7 @@ func TestNaming(t *testing.T) {
 	}
 }
 
-func TestHandlerEventType(t *testing.T) {
+func TestEventTypeOfAHandlerFollowsItsNaming(t *testing.T) {
 	t.Parallel()
 	fn := func(context.Context, *message.TypedMessage[OrderPlaced]) ([]*message.Message, error) { return nil, nil }
 	for want, h := range map[string]message.Handler{
@@ -85,7 +85,7 @@ func received[T any](t *testing.T, data any, contentType string) (T, error) {
 	return got, err
 }
 
-func TestHandlerDecodesData(t *testing.T) {
+func TestHandlerDecodesDataIntoItsType(t *testing.T) {
 	t.Parallel()
 	want := OrderPlaced{"7"}
 	for _, data := range []any{want, &want, []byte(`{"ID":"7"}`), json.RawMessage(`{"ID":"7"}`)} {
@@ -120,7 +120,7 @@ func TestHandlerDecodesData(t *testing.T) {
 	}
 }
 
-func TestCommandHandler(t *testing.T) {
+func TestCommandHandlerReturnsEventsWithAttributesOfTheCommand(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		h := message.NewCommandHandler(func(_ context.Context, cmd OrderPlaced) ([]shopEvent, error) {
@@ -161,7 +161,7 @@ func TestCommandHandler(t *testing.T) {
 	})
 }
 
-func TestCommandHandlerDefaults(t *testing.T) {
+func TestCommandHandlerSetsDefaultSourceAndCorrelationID(t *testing.T) {
 	t.Parallel()
 	h := message.NewCommandHandler(func(context.Context, OrderPlaced) ([]shipped, error) {
 		return []shipped{{}}, nil
@@ -181,7 +181,7 @@ func TestCommandHandlerDefaults(t *testing.T) {
 	}
 }
 
-func TestCommandHandlerErrors(t *testing.T) {
+func TestCommandHandlerRejectsUndecodableCommandsAndUntypedEvents(t *testing.T) {
 	t.Parallel()
 	failing := message.NewCommandHandler(func(context.Context, OrderPlaced) ([]shipped, error) {
 		return []shipped{{}}, errBoom

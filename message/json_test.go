@@ -19,7 +19,7 @@ type order struct {
 	Pence int64  `json:"pence"`
 }
 
-func TestMarshalJSON(t *testing.T) {
+func TestMarshalJSONWritesCloudEvents(t *testing.T) {
 	t.Parallel()
 	at := time.Date(2024, 1, 2, 3, 4, 5, 600, time.FixedZone("", 3600))
 	cases := []struct {
@@ -70,8 +70,7 @@ func TestMarshalJSON(t *testing.T) {
 	}
 }
 
-// TestMarshalJSONAs tests that another id replaces the message's own in the JSON, and that the message keeps its own.
-func TestMarshalJSONAs(t *testing.T) {
+func TestMarshalJSONAsReplacesOnlyTheID(t *testing.T) {
 	t.Parallel()
 	for _, attrs := range []message.Attributes{
 		{}, {"id": ""}, {"id": "1", "a": "b", "type": "t"}, {"id": 5, "source": "/s", "z": nil},
@@ -104,7 +103,7 @@ func TestMarshalJSONOmitsValues(t *testing.T) {
 	}
 }
 
-func TestMarshalJSONErrors(t *testing.T) {
+func TestMarshalJSONRejectsInvalidAttributesAndData(t *testing.T) {
 	t.Parallel()
 	for want, msg := range map[string]*message.Message{
 		`"data"`:        message.New(nil, message.Attributes{"data": 1}, nil),
@@ -121,7 +120,7 @@ func TestMarshalJSONErrors(t *testing.T) {
 	}
 }
 
-func TestUnmarshalJSONAttributes(t *testing.T) {
+func TestUnmarshalJSONKeepsTheTypesOfAttributes(t *testing.T) {
 	t.Parallel()
 	var msg message.Message
 	text := `{"specversion":"1.0","id":"1","big":9007199254740993,"huge":18446744073709551616,"f":1.50,"yes":true,
@@ -146,7 +145,7 @@ func unmarshal[T any](t *testing.T, text string) T {
 	return msg.Data
 }
 
-func TestUnmarshalJSONData(t *testing.T) {
+func TestUnmarshalJSONDecodesDataByItsContentType(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string][]byte{
 		`{"data": { "a" : "<" } }`: []byte(`{ "a" : "<" }`),
@@ -190,7 +189,7 @@ func TestUnmarshalJSONData(t *testing.T) {
 	}
 }
 
-func TestUnmarshalJSONErrors(t *testing.T) {
+func TestUnmarshalJSONRejectsInvalidTextAndKeepsTheMessage(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string]string{
 		``:                                "unexpected EOF",
@@ -292,8 +291,9 @@ func FuzzRawData(f *testing.F) {
 	})
 }
 
-// TestPlainTexts tests that texts are written as encoding/json writes them: each byte, and some that are not ASCII.
-func TestPlainTexts(t *testing.T) {
+// TestTextsAreWrittenAsEncodingJSONWritesThem tests that texts are written as encoding/json writes them: each byte, and some
+// that are not ASCII.
+func TestTextsAreWrittenAsEncodingJSONWritesThem(t *testing.T) {
 	t.Parallel()
 	texts := []string{"", "plain text", "a<b>&c", "é", "\u2028", "\xff", "~\x7f"}
 	for b := range 256 {

@@ -40,8 +40,8 @@ func FuzzMembers(f *testing.F) {
 	})
 }
 
-// TestMembersComeOnce tests it for few members and for many, which use different lookups.
-func TestMembersComeOnce(t *testing.T) {
+// TestDuplicateMembersAreRejected covers few members and many, which use different lookups.
+func TestDuplicateMembersAreRejected(t *testing.T) {
 	t.Parallel()
 	for _, n := range []int{1, 2, 15, 16, 17, 40} {
 		for again := range n {
@@ -60,8 +60,7 @@ func TestMembersComeOnce(t *testing.T) {
 	}
 }
 
-// TestDataIsACopy tests that a decoded message does not change with its source text.
-func TestDataIsACopy(t *testing.T) {
+func TestDecodedMessageDoesNotChangeWithItsSourceText(t *testing.T) {
 	t.Parallel()
 	text := []byte(`{"id":"1","source":"/s","type":"t","data":{"a":1}}`)
 	raw, loose := NewRaw(nil, nil, nil), New(nil, nil, nil)

@@ -30,14 +30,14 @@ var (
 	_ = notAContext{}.Value
 )
 
-func TestMessageIsNoContext(t *testing.T) {
+func TestMessageIsNotAContext(t *testing.T) {
 	t.Parallel()
 	if _, ok := any(message.New(nil, nil, nil)).(context.Context); ok {
 		t.Error("a message satisfies context.Context")
 	}
 }
 
-func TestAccessors(t *testing.T) {
+func TestAccessorsReturnAttributesOfTheirType(t *testing.T) {
 	t.Parallel()
 	made := time.Date(2024, 2, 29, 12, 0, 0, 5, time.UTC)
 	msg := message.New(nil, message.Attributes{
@@ -79,7 +79,7 @@ func TestAccessors(t *testing.T) {
 	}
 }
 
-func TestCopy(t *testing.T) {
+func TestCopySharesTheAckingButNotTheAttributes(t *testing.T) {
 	t.Parallel()
 	msg := message.New("in", message.Attributes{"id": "1"}, message.NewAcking(nil, nil))
 	type key struct{}
@@ -99,7 +99,7 @@ func TestCopy(t *testing.T) {
 	bare.Attributes["id"] = "x" // must be writable
 }
 
-func TestValues(t *testing.T) {
+func TestContextReturnsValuesOfTheMessageThenOfItsParent(t *testing.T) {
 	t.Parallel()
 	type key string
 	parent := context.WithValue(context.WithValue(t.Context(), key("parent"), "p"), key("both"), "parent's")
@@ -121,7 +121,7 @@ func TestValues(t *testing.T) {
 	}
 }
 
-func TestValuesUnderBadKeys(t *testing.T) {
+func TestValuesWithInvalidKeysAreIgnored(t *testing.T) {
 	t.Parallel()
 	msg := message.New(nil, nil, nil)
 	bad := []int{1}
@@ -132,7 +132,7 @@ func TestValuesUnderBadKeys(t *testing.T) {
 	}
 }
 
-func TestValuesCostNothingUnused(t *testing.T) {
+func TestMessageWithoutValuesAllocatesNothingForThem(t *testing.T) {
 	type key struct{}
 	msg := message.New(nil, nil, nil)
 	parent := context.WithValue(context.Background(), key{}, 1)
@@ -149,7 +149,7 @@ func TestValuesCostNothingUnused(t *testing.T) {
 	}
 }
 
-func TestFromContext(t *testing.T) {
+func TestContextReturnsItsMessageAndAttributes(t *testing.T) {
 	t.Parallel()
 	msg := message.New(nil, message.Attributes{"id": "m"}, nil)
 	raw := message.NewRaw(nil, message.Attributes{"id": "r"}, nil)
@@ -197,7 +197,7 @@ func TestContextEndsAtExpiry(t *testing.T) {
 	})
 }
 
-func TestContextWithoutExpiry(t *testing.T) {
+func TestContextOfAMessageWithoutExpiryHasNoDeadline(t *testing.T) {
 	t.Parallel()
 	parent, cancel := context.WithCancel(t.Context())
 	ctx := message.New(nil, nil, nil).Context(parent)
@@ -211,7 +211,7 @@ func TestContextWithoutExpiry(t *testing.T) {
 	}
 }
 
-func TestErrorMarks(t *testing.T) {
+func TestPermanentAndRetryAfterMarkAnError(t *testing.T) {
 	t.Parallel()
 	if message.Permanent(nil) != nil || message.RetryAfter(nil, time.Second) != nil {
 		t.Error("nil must stay nil")
@@ -234,7 +234,7 @@ func TestErrorMarks(t *testing.T) {
 	}
 }
 
-func TestBackoff(t *testing.T) {
+func TestBackoffDoublesUpToItsMaximum(t *testing.T) {
 	t.Parallel()
 	const ms = time.Millisecond
 	cases := []struct {
@@ -263,14 +263,14 @@ func TestBackoff(t *testing.T) {
 	}
 }
 
-func TestNewID(t *testing.T) {
+func TestNewIDsDifferAndHave26Characters(t *testing.T) {
 	t.Parallel()
 	if a, b := message.NewID(), message.NewID(); a == b || len(a) != 26 {
 		t.Errorf("%q, %q", a, b)
 	}
 }
 
-func TestMatchers(t *testing.T) {
+func TestMatchersCombineTypesAndSources(t *testing.T) {
 	t.Parallel()
 	a := message.Attributes{"type": "t", "source": "/s"}
 	for name, c := range map[string]struct {

@@ -59,7 +59,7 @@ func TestPipeEndsWithItsInput(t *testing.T) {
 	})
 }
 
-func TestPipeAcksWhenOutputsAreTaken(t *testing.T) {
+func TestPipeAcksAfterItsOutputsAreRead(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		var j journal
@@ -121,7 +121,7 @@ func TestPipeLogsWithoutAnErrorHandler(t *testing.T) {
 	}
 }
 
-func TestPipeConcurrency(t *testing.T) {
+func TestPipeRunsAsManyHandlersAsConfigured(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		const workers = 3
@@ -165,7 +165,7 @@ func blocked(t *testing.T, cfg message.PipeConfig, in <-chan *message.Message, g
 	return out, cancel
 }
 
-func TestStoppedPipeFinishesWhatIsInFlight(t *testing.T) {
+func TestStoppedPipeFinishesMessagesInFlight(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		var j journal
@@ -184,7 +184,7 @@ func TestStoppedPipeFinishesWhatIsInFlight(t *testing.T) {
 	})
 }
 
-func TestStoppedPipeCutsOffAfterTheTimeout(t *testing.T) {
+func TestStoppedPipeNacksMessagesInFlightAfterShutdownTimeout(t *testing.T) {
 	t.Parallel()
 	for _, timeout := range []time.Duration{0, time.Minute, -1} {
 		synctest.Test(t, func(t *testing.T) {
@@ -211,7 +211,7 @@ func TestStoppedPipeCutsOffAfterTheTimeout(t *testing.T) {
 	}
 }
 
-func TestStoppedPipeNacksWhatNobodyReads(t *testing.T) {
+func TestStoppedPipeNacksInputsOfUnreadOutputs(t *testing.T) {
 	t.Parallel()
 	for _, strategy := range []message.AckStrategy{message.AckOnSuccess, message.AckForward} {
 		synctest.Test(t, func(t *testing.T) {
@@ -235,7 +235,7 @@ func TestStoppedPipeNacksWhatNobodyReads(t *testing.T) {
 	}
 }
 
-func TestStoppedPipeTakesNothingMore(t *testing.T) {
+func TestStoppedPipeReadsNoMoreMessages(t *testing.T) {
 	t.Parallel()
 	for range 20 { // select would sometimes take a message
 		ctx, cancel := context.WithCancel(t.Context())
@@ -250,7 +250,7 @@ func TestStoppedPipeTakesNothingMore(t *testing.T) {
 	}
 }
 
-func TestPipeNeedsAChannel(t *testing.T) {
+func TestPipeRejectsANilChannel(t *testing.T) {
 	t.Parallel()
 	if _, err := newRouter(t, message.PipeConfig{}, echo).Pipe(t.Context(), nil); err == nil {
 		t.Error("want an error")

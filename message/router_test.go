@@ -38,7 +38,7 @@ func around(j *journal, name string) message.Middleware {
 	})
 }
 
-func TestAckingIsOutermost(t *testing.T) {
+func TestMessageIsAckedAfterEveryMiddleware(t *testing.T) {
 	t.Parallel()
 	var j journal
 	r := newRouter(t, message.PipeConfig{}, func(context.Context, *message.Message) ([]*message.Message, error) {
@@ -51,7 +51,7 @@ func TestAckingIsOutermost(t *testing.T) {
 	j.want(t, "outer begins", "inner begins", "handler", "inner ends", "outer ends", "ack", "settled")
 }
 
-func TestFailedCommitNacks(t *testing.T) {
+func TestFailedCommitNacksUnderEveryAckStrategy(t *testing.T) {
 	t.Parallel()
 	for _, strategy := range []message.AckStrategy{message.AckOnSuccess, message.AckForward, message.AckManual} {
 		var j journal
@@ -70,7 +70,7 @@ func TestFailedCommitNacks(t *testing.T) {
 	}
 }
 
-func TestProcessByStrategy(t *testing.T) {
+func TestProcessSettlesByTheAckStrategy(t *testing.T) {
 	t.Parallel()
 	panics := func(context.Context, *message.Message) ([]*message.Message, error) { panic(errBoom) }
 	settles := func(how func(*message.Message) bool, err error) handleFunc {
@@ -116,7 +116,7 @@ func TestProcessByStrategy(t *testing.T) {
 	}
 }
 
-func TestPanicHasAStack(t *testing.T) {
+func TestPanicErrorHasTheStackOfTheHandler(t *testing.T) {
 	t.Parallel()
 	r := newRouter(t, message.PipeConfig{}, func(context.Context, *message.Message) ([]*message.Message, error) {
 		panicInAHandler()
@@ -142,7 +142,7 @@ func TestPanickingAckIsAnError(t *testing.T) {
 	}
 }
 
-func TestForwardSettlesByOutputs(t *testing.T) {
+func TestAckForwardSettlesTheInputWithItsOutputs(t *testing.T) {
 	t.Parallel()
 	type key struct{}
 	process := func(t *testing.T, j *journal) []*message.Message {
@@ -203,7 +203,7 @@ func TestForwardSettlesByOutputs(t *testing.T) {
 	})
 }
 
-func TestRouting(t *testing.T) {
+func TestRouterCallsTheFirstHandlerThatMatches(t *testing.T) {
 	t.Parallel()
 	r := message.NewRouter(message.PipeConfig{AckStrategy: message.AckForward})
 	var seen, seenByMiddleware string
@@ -284,7 +284,7 @@ func TestRouterReleasesTheExpiryTimer(t *testing.T) {
 	}
 }
 
-func TestRouterConfiguration(t *testing.T) {
+func TestRouterRejectsInvalidAndLateConfiguration(t *testing.T) {
 	t.Parallel()
 	ok := handler(returns(nil, nil))
 	for want, cfg := range map[string]message.PipeConfig{

@@ -25,8 +25,9 @@ func FuzzIsValid(f *testing.F) {
 	})
 }
 
-// TestIsValidInDepth tests that a value is invalid if its depth exceeds that of encoding/json, which could not decode it.
-func TestIsValidInDepth(t *testing.T) {
+// TestIsValidAgreesWithEncodingJSONAtEveryDepth tests that a value is invalid if its depth exceeds that of encoding/json, which
+// could not decode it.
+func TestIsValidAgreesWithEncodingJSONAtEveryDepth(t *testing.T) {
 	t.Parallel()
 	for _, depth := range []int{1, 2, maxDepth - 1, maxDepth, maxDepth + 1, 100 * maxDepth} {
 		for open, shut := range map[string]string{"[": "]", `{"a":`: "}", `[{"a":`: "}]"} {

@@ -19,9 +19,10 @@ import (
 	"github.com/luatx/luatx/relay"
 )
 
-// TestBarrier checks that no event is published while a replica lacks its commit, neither inline nor cold; that no attempt
-// counts meanwhile and one line is logged; and that all events are published when the replica is back.
-func TestBarrier(t *testing.T) {
+// TestBarrierHoldsEventsUntilReplicasHaveTheirCommit checks that no event is published while a replica lacks its commit,
+// neither inline nor cold; that no attempt counts meanwhile and one line is logged; and that all events are published when the
+// replica is back.
+func TestBarrierHoldsEventsUntilReplicasHaveTheirCommit(t *testing.T) {
 	t.Parallel()
 	for name, cfg := range map[string]relay.Config{"inline": {}, "cold": {NoInline: true}} {
 		t.Run(name, func(t *testing.T) {
@@ -75,8 +76,8 @@ func (g *gate) Publish(ctx context.Context, events []*message.RawMessage) []erro
 	return g.sink.Publish(ctx, events)
 }
 
-// TestBarrierHoldsBackTheNextOfALane checks the event that a settlement leases next, for which no claim has waited.
-func TestBarrierHoldsBackTheNextOfALane(t *testing.T) {
+// TestBarrierHoldsTheNextEventOfALane checks the event that a settlement leases next, for which no claim has waited.
+func TestBarrierHoldsTheNextEventOfALane(t *testing.T) {
 	t.Parallel()
 	master, replica := redistest.WithReplica(t, redistest.Own())
 	tr := newTransactor(t, master.Client(t))
@@ -113,8 +114,9 @@ func (s *sink) having(text string) (ids []string) {
 	return ids
 }
 
-// TestBarrierInAFailover checks that a failover loses no published event: the replica that takes over has all of them.
-func TestBarrierInAFailover(t *testing.T) {
+// TestBarrierLosesNoPublishedEventInAFailover checks that a failover loses no published event: the replica that takes over has
+// all of them.
+func TestBarrierLosesNoPublishedEventInAFailover(t *testing.T) {
 	t.Parallel()
 	master, replica := redistest.WithReplica(t, redistest.Own())
 	tr, out := newTransactor(t, master.Client(t)), newSink()
@@ -171,8 +173,7 @@ func has(t testing.TB, client *redis.Client, tr *luatx.Transactor, id string) bo
 	return false
 }
 
-// TestBarrierOfACluster checks the same for the node of a shard.
-func TestBarrierOfACluster(t *testing.T) {
+func TestBarrierWaitsForReplicasOfTheNodeOfItsShard(t *testing.T) {
 	t.Parallel()
 	cluster := redistest.Cluster(t)
 	client := cluster.Client(t)

@@ -5,8 +5,7 @@ import (
 	"time"
 )
 
-// TestBucket checks each result of a bucket over time, with a new bucket for each.
-func TestBucket(t *testing.T) {
+func TestBucketRefillsAtItsRateUpToItsBurst(t *testing.T) {
 	t.Parallel()
 	ms := func(n int) time.Duration { return time.Duration(n) * time.Millisecond }
 	for _, c := range []struct {
@@ -59,9 +58,9 @@ func TestBucket(t *testing.T) {
 	}
 }
 
-// TestBucketTakesAlmostAToken checks that there is a token after the time that wait returns, and that rounding leaves no
+// TestBucketRoundsAlmostATokenUp checks that there is a token after the time that wait returns, and that rounding leaves no
 // debt.
-func TestBucketTakesAlmostAToken(t *testing.T) {
+func TestBucketRoundsAlmostATokenUp(t *testing.T) {
 	t.Parallel()
 	b := newBucket(1, 1)
 	b.tokens = almost

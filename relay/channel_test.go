@@ -17,8 +17,7 @@ import (
 
 var errNo = errors.New("no such customer")
 
-// TestChannelAnswers checks the result of each way to settle a message.
-func TestChannelAnswers(t *testing.T) {
+func TestChannelReturnsAResultForEachSettlement(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		events := make(chan *message.RawMessage)
@@ -67,8 +66,7 @@ func TestChannelAnswers(t *testing.T) {
 	})
 }
 
-// TestChannelWait checks that no event waits longer than Wait, whatever its lease.
-func TestChannelWait(t *testing.T) {
+func TestChannelWaitsNoLongerThanWait(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		events := make(chan *message.RawMessage, 2)
@@ -84,7 +82,7 @@ func TestChannelWait(t *testing.T) {
 	})
 }
 
-func TestChannelThroughARelay(t *testing.T) {
+func TestRelaySettlesEventsAsTheReaderOfAChannelDoes(t *testing.T) {
 	t.Parallel()
 	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
 		tr := newTransactor(t, client)

@@ -261,10 +261,10 @@ func (f *feeder) wantAll(t *testing.T, ids []string) {
 	}
 }
 
-// TestKilledRelays checks that relays that are killed all the time lose nothing. Every event is published under its id,
-// ordered ones in order. An outage of the broker costs no attempt, even if it lasts longer than all attempts would. No
-// state is left behind.
-func TestKilledRelays(t *testing.T) {
+// TestKilledRelaysLoseNoEventAndKeepOrder checks that relays that are killed all the time lose nothing. Every event is
+// published under its id, ordered ones in order. An outage of the broker costs no attempt, even if it lasts longer than all
+// attempts would. No state is left behind.
+func TestKilledRelaysLoseNoEventAndKeepOrder(t *testing.T) {
 	t.Parallel()
 	run := func(t *testing.T, client redis.UniversalClient, addrs []string, plan plan) {
 		t.Helper()
@@ -382,10 +382,10 @@ func wantClean(t *testing.T, client redis.UniversalClient, tr *luatx.Transactor,
 	}
 }
 
-// TestPoison checks two events, one that always fails and one that crashes the process of its relay. Both are parked when
-// their attempts are used up, other events are published, and both are published after a re-arm if the publisher accepts
-// them.
-func TestPoison(t *testing.T) {
+// TestPoisonEventsAreParkedAndOthersPublished checks two events, one that always fails and one that crashes the process of its
+// relay. Both are parked when their attempts are used up, other events are published, and both are published after a re-arm if
+// the publisher accepts them.
+func TestPoisonEventsAreParkedAndOthersPublished(t *testing.T) {
 	t.Parallel()
 	client, broker := redistest.Shared(t).Client(t), redistest.Single(t, redistest.Own())
 	c := child{

@@ -6,8 +6,7 @@ import (
 	"github.com/luatx/luatx/internal/test/documented"
 )
 
-// TestDocumentedDefaults checks each default that a comment states.
-func TestDocumentedDefaults(t *testing.T) {
+func TestConfigsHaveTheDocumentedDefaults(t *testing.T) {
 	t.Parallel()
 	documented.Defaults(t, Config{}.withDefaults(1))
 	documented.Defaults(t, DriveConfig{}.withDefaults())
@@ -16,9 +15,7 @@ func TestDocumentedDefaults(t *testing.T) {
 	documented.Defaults(t, FuncConfig{}.withDefaults())
 }
 
-// TestDocumentedBounds checks the minimums and maximums that comments state, and that no other field accepts a negative
-// value.
-func TestDocumentedBounds(t *testing.T) {
+func TestConfigsRejectValuesOutsideTheDocumentedBounds(t *testing.T) {
 	t.Parallel()
 	documented.Bounds(t, Config{}, func(c Config) error { return c.withDefaults(1).validate() })
 	documented.Bounds(t, DriveConfig{}, DriveConfig.validate)

@@ -34,9 +34,9 @@ func emitTo(t testing.TB, tr *luatx.Transactor, aggregate, destination string, i
 
 func byDestination(event *message.RawMessage) string { return event.Destination() }
 
-// TestOneDestinationDown checks that an unavailable destination stops no other, costs its events no attempt, and is
-// reported once.
-func TestOneDestinationDown(t *testing.T) {
+// TestUnavailableDestinationStopsNoOther checks that an unavailable destination stops no other, costs its events no attempt,
+// and is reported once.
+func TestUnavailableDestinationStopsNoOther(t *testing.T) {
 	t.Parallel()
 	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
 		tr, sent := newTransactor(t, client), newSink()
@@ -72,8 +72,7 @@ func TestOneDestinationDown(t *testing.T) {
 	})
 }
 
-// TestProbeHoldsNobodyUp checks that a destination whose calls hang does not occupy a worker forever.
-func TestProbeHoldsNobodyUp(t *testing.T) {
+func TestHangingDestinationDoesNotOccupyAWorkerForever(t *testing.T) {
 	t.Parallel()
 	client := redistest.Shared(t).Client(t)
 	tr, sent := newTransactor(t, client, func(c *luatx.Config) { c.Keyspace = luatx.Partitions(1) }), newSink()
@@ -109,9 +108,9 @@ func TestProbeHoldsNobodyUp(t *testing.T) {
 	}
 }
 
-// TestSlowDestination checks that events of another destination do not wait for a slow one, and that the slow destination
-// does not get all events at once.
-func TestSlowDestination(t *testing.T) {
+// TestSlowDestinationDelaysNoOther checks that events of another destination do not wait for a slow one, and that the slow
+// destination does not get all events at once.
+func TestSlowDestinationDelaysNoOther(t *testing.T) {
 	t.Parallel()
 	client := redistest.Shared(t).Client(t)
 	tr, sent := newTransactor(t, client, func(c *luatx.Config) { c.Keyspace = luatx.Partitions(1) }), newSink()
@@ -143,8 +142,7 @@ func TestSlowDestination(t *testing.T) {
 	}
 }
 
-// TestLater checks that an event which has to wait its turn pauses nothing and that no attempt counts.
-func TestLater(t *testing.T) {
+func TestLaterPausesNothingAndCountsNoAttempt(t *testing.T) {
 	t.Parallel()
 	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
 		tr, out := newTransactor(t, client), newSink()

@@ -76,8 +76,7 @@ func (m *memory) Source(ctx context.Context) (<-chan *message.RawMessage, error)
 
 func (m *memory) Wait() { m.waited = true }
 
-// TestDrive checks that each error of the Publisher becomes the right settlement, and that an outage costs only time.
-func TestDrive(t *testing.T) {
+func TestDriveSettlesEventsByTheErrorsOfThePublisher(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		source := newMemory("a", "b", "c")
@@ -122,8 +121,8 @@ func TestDrive(t *testing.T) {
 	})
 }
 
-// TestDriveStops checks that unfinished events are given back, also if the Publisher panics.
-func TestDriveStops(t *testing.T) {
+// TestStoppedDriveGivesUnfinishedEventsBack checks that unfinished events are given back, also if the Publisher panics.
+func TestStoppedDriveGivesUnfinishedEventsBack(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		source := newMemory("a", "b")

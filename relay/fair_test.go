@@ -10,9 +10,9 @@ import (
 	"github.com/luatx/luatx/message"
 )
 
-// TestTenantsThatNobodyWaitsForAreForgotten checks the bound of a limiter's state, and that it keeps tenants that wait or
+// TestTenantsWithoutWaitingEventsAreForgotten checks the bound of a limiter's state, and that it keeps tenants that wait or
 // have events that come back.
-func TestTenantsThatNobodyWaitsForAreForgotten(t *testing.T) {
+func TestTenantsWithoutWaitingEventsAreForgotten(t *testing.T) {
 	t.Parallel()
 	l, now := newLimiter(LimitConfig{Rate: 1, Burst: 1}), time.Now()
 	for i := range manyTenants {
@@ -70,8 +70,8 @@ func TestALimiterIsIdleOnceItsBucketIsFullAgain(t *testing.T) {
 	})
 }
 
-// TestScopesThatNobodyUsesAreForgotten checks the bound of Limit's state, also if a rate keeps a limiter for a while.
-func TestScopesThatNobodyUsesAreForgotten(t *testing.T) {
+// TestUnusedScopesAreForgotten checks the bound of Limit's state, also if a rate keeps a limiter for a while.
+func TestUnusedScopesAreForgotten(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		out := PublisherFunc(func(_ context.Context, events []*message.RawMessage) []error { return make([]error, len(events)) })

@@ -27,7 +27,7 @@ func rawEvents(n int, change ...func(i int, a message.Attributes)) []*message.Ra
 	return events
 }
 
-func TestFunc(t *testing.T) {
+func TestFuncPublishesConcurrentlyAndInOrderPerKey(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		var mu sync.Mutex
@@ -75,9 +75,9 @@ func TestFunc(t *testing.T) {
 	})
 }
 
-// TestFuncStopsWhereItIsUnavailable checks that an outage is not tried again for every event, and that events for which no
+// TestFuncStopsAfterAnUnavailableError checks that an outage is not tried again for every event, and that events for which no
 // time is left lose no attempt.
-func TestFuncStopsWhereItIsUnavailable(t *testing.T) {
+func TestFuncStopsAfterAnUnavailableError(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		calls := 0

@@ -60,7 +60,7 @@ func fate(err error) string {
 	return "refused"
 }
 
-func TestHTTPStatus(t *testing.T) {
+func TestHTTPStatusDecidesTheFateOfAnEvent(t *testing.T) {
 	t.Parallel()
 	tests := map[int]string{
 		200: "sent", 202: "sent", 204: "sent", 299: "sent",
@@ -100,7 +100,7 @@ func TestHTTPStatus(t *testing.T) {
 	}
 }
 
-func TestHTTPErrorsKeepOfTheBodyWhatRedactReturns(t *testing.T) {
+func TestHTTPErrorsKeepOnlyTheRedactedBody(t *testing.T) {
 	t.Parallel()
 	server := receiver(t, func(w http.ResponseWriter, _ *http.Request) {
 		w.WriteHeader(http.StatusUnprocessableEntity)
@@ -134,7 +134,7 @@ func TestHTTPErrorsKeepOfTheBodyWhatRedactReturns(t *testing.T) {
 	}
 }
 
-func TestHTTPErrorsKeepNothingOfInvalidAnswers(t *testing.T) {
+func TestHTTPErrorsKeepNothingOfInvalidResponses(t *testing.T) {
 	t.Parallel()
 	for name, answer := range map[string]string{
 		"no HTTP":        "s3cret\r\n\r\n",
@@ -160,7 +160,7 @@ func TestHTTPErrorsKeepNothingOfInvalidAnswers(t *testing.T) {
 	}
 }
 
-func TestHTTPRetryAfter(t *testing.T) {
+func TestHTTPHonorsRetryAfterUpToItsCap(t *testing.T) {
 	t.Parallel()
 	now := time.Date(2026, 11, 21, 4, 0, 0, 0, time.UTC)
 	tests := map[string]struct {
@@ -197,9 +197,9 @@ func TestHTTPRetryAfter(t *testing.T) {
 	}
 }
 
-// TestHTTPNetwork checks the difference between a receiver that cannot be reached and one that a request has hung or
-// crashed.
-func TestHTTPNetwork(t *testing.T) {
+// TestHTTPDistinguishesUnreachableFromHangingReceivers checks the difference between a receiver that cannot be reached and one
+// that a request has hung or crashed.
+func TestHTTPDistinguishesUnreachableFromHangingReceivers(t *testing.T) {
 	t.Parallel()
 	closed := httptest.NewServer(http.NotFoundHandler())
 	closed.Close()
@@ -294,8 +294,7 @@ func TestHTTPRequestWrittenInPartCostsNoAttempt(t *testing.T) {
 	}
 }
 
-// TestHTTPLeaseEnds checks that events for which no time is left lose no attempt.
-func TestHTTPLeaseEnds(t *testing.T) {
+func TestHTTPEventWithoutTimeLeftLosesNoAttempt(t *testing.T) {
 	t.Parallel()
 	server := receiver(t, func(http.ResponseWriter, *http.Request) {})
 	ctx, cancel := context.WithCancel(t.Context())
@@ -309,8 +308,8 @@ func TestHTTPLeaseEnds(t *testing.T) {
 	}
 }
 
-// TestHTTPTLS checks that certificates are verified and that the user's client is used.
-func TestHTTPTLS(t *testing.T) {
+// TestHTTPVerifiesCertificatesWithTheGivenClient checks that certificates are verified and that the user's client is used.
+func TestHTTPVerifiesCertificatesWithTheGivenClient(t *testing.T) {
 	t.Parallel()
 	server := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		events, err := cehttp.Read(w, r, cehttp.ReadConfig{DisableVerification: true})
@@ -332,8 +331,7 @@ func TestHTTPTLS(t *testing.T) {
 	}
 }
 
-// TestHTTPFollows checks that a client may follow redirects.
-func TestHTTPFollows(t *testing.T) {
+func TestHTTPFollowsRedirectsIfTheClientDoes(t *testing.T) {
 	t.Parallel()
 	server := receiver(t, func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/" {
@@ -350,7 +348,7 @@ func TestHTTPFollows(t *testing.T) {
 	}
 }
 
-func TestHTTPRefuses(t *testing.T) {
+func TestHTTPRejectsInvalidConfig(t *testing.T) {
 	t.Parallel()
 	for field, cfg := range map[string]relay.HTTPConfig{
 		"URL and URLFor":    {},

@@ -20,8 +20,7 @@ import (
 
 var webhookSecret, nextSecret = []byte("0123456789abcdef"), []byte("fedcba9876543210")
 
-// TestHTTPRoundTrip checks that a receiver gets the events unchanged, in every mode, signed with either secret.
-func TestHTTPRoundTrip(t *testing.T) {
+func TestHTTPReceiverGetsSignedEventsUnchanged(t *testing.T) {
 	t.Parallel()
 	for name, mode := range map[string]cehttp.Mode{"structured": cehttp.Structured, "binary": cehttp.Binary, "batched": cehttp.Batched} {
 		t.Run(name, func(t *testing.T) {
@@ -68,8 +67,8 @@ func TestHTTPRoundTrip(t *testing.T) {
 	}
 }
 
-// TestHTTPWrongSecret checks that a receiver with another secret costs attempts and parks nothing at once.
-func TestHTTPWrongSecret(t *testing.T) {
+// TestHTTPWrongSecretCountsAttempts checks that a receiver with another secret costs attempts and parks nothing at once.
+func TestHTTPWrongSecretCountsAttempts(t *testing.T) {
 	t.Parallel()
 	server := receiver(t, func(w http.ResponseWriter, r *http.Request) {
 		_, err := cehttp.Read(w, r, cehttp.ReadConfig{Secrets: [][]byte{nextSecret}})
@@ -83,9 +82,9 @@ func TestHTTPWrongSecret(t *testing.T) {
 	}
 }
 
-// TestHTTPBatchFindsThePoison checks that one event which the receiver does not accept does not park the others or use up
-// their attempts.
-func TestHTTPBatchFindsThePoison(t *testing.T) {
+// TestHTTPBatchIsolatesARejectedEvent checks that one event which the receiver does not accept does not park the others or use
+// up their attempts.
+func TestHTTPBatchIsolatesARejectedEvent(t *testing.T) {
 	t.Parallel()
 	for status, want := range map[int]string{422: "parked", 413: "parked", 500: "refused", 404: "refused", 503: "unavailable"} {
 		t.Run(fmt.Sprint(status), func(t *testing.T) {
@@ -118,8 +117,7 @@ func TestHTTPBatchFindsThePoison(t *testing.T) {
 	}
 }
 
-// TestHTTPBadEvents checks that an event which no request can carry never causes an outage.
-func TestHTTPBadEvents(t *testing.T) {
+func TestHTTPEventThatCannotBeSentCausesNoOutage(t *testing.T) {
 	t.Parallel()
 	server := receiver(t, func(http.ResponseWriter, *http.Request) {})
 	events := rawEvents(6, func(i int, a message.Attributes) {
@@ -160,8 +158,9 @@ func TestHTTPBadEvents(t *testing.T) {
 	}
 }
 
-// TestHTTPHostDown checks that an unavailable host gets one request per batch, and that other hosts get theirs.
-func TestHTTPHostDown(t *testing.T) {
+// TestHTTPUnavailableHostGetsNoFurtherRequestsOfABatch checks that an unavailable host gets one request per batch, and that
+// other hosts get theirs.
+func TestHTTPUnavailableHostGetsNoFurtherRequestsOfABatch(t *testing.T) {
 	t.Parallel()
 	for _, mode := range []cehttp.Mode{cehttp.Structured, cehttp.Batched} {
 		var busy, well atomic.Int64

@@ -88,8 +88,7 @@ var quickly = relay.Config{
 	Attempts: 2, BackoffBase: time.Millisecond, BackoffCap: 5 * time.Millisecond, PauseCap: 20 * time.Millisecond, SweepInterval: 50 * time.Millisecond,
 }
 
-// TestHTTPThroughARelay checks the effect of each response on an event.
-func TestHTTPThroughARelay(t *testing.T) {
+func TestRelaySendsRetriesOrParksByHTTPStatus(t *testing.T) {
 	t.Parallel()
 	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
 		var mended atomic.Bool
@@ -124,8 +123,7 @@ func TestHTTPThroughARelay(t *testing.T) {
 	})
 }
 
-// TestHTTPRestart checks that a receiver which restarts costs no event an attempt.
-func TestHTTPRestart(t *testing.T) {
+func TestHTTPReceiverThatRestartsCostsNoAttempt(t *testing.T) {
 	t.Parallel()
 	client := redistest.Shared(t).Client(t)
 	s := &shop{}
@@ -153,8 +151,8 @@ func TestHTTPRestart(t *testing.T) {
 	}
 }
 
-// TestHTTPLeftAlone checks that the relay honors Retry-After, and that another receiver is not affected.
-func TestHTTPLeftAlone(t *testing.T) {
+// TestRelayHonorsRetryAfterOfOneReceiver checks that the relay honors Retry-After, and that another receiver is not affected.
+func TestRelayHonorsRetryAfterOfOneReceiver(t *testing.T) {
 	t.Parallel()
 	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
 		throttles := &shop{answer: func(w http.ResponseWriter, _ *message.RawMessage, times int) {

@@ -139,9 +139,9 @@ func TestRelayPublishesALaneInFewTurns(t *testing.T) {
 	}
 }
 
-// TestOrderedBesidePlain checks that ordered events wait for their turn, although they were committed with events that are
-// published at once.
-func TestOrderedBesidePlain(t *testing.T) {
+// TestOrderedEventsCommittedWithPlainOnesStayInOrder checks that ordered events wait for their turn, although they were
+// committed with events that are published at once.
+func TestOrderedEventsCommittedWithPlainOnesStayInOrder(t *testing.T) {
 	t.Parallel()
 	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
 		tr, out := newTransactor(t, client), newSink()
@@ -160,9 +160,9 @@ func TestOrderedBesidePlain(t *testing.T) {
 	})
 }
 
-// TestLanesKeepOrder checks the order of every lane over failures, outages and two relays, and that no two events of a lane
-// are published at the same time.
-func TestLanesKeepOrder(t *testing.T) {
+// TestLanesKeepOrderDespiteFailuresAndOutages checks the order of every lane over failures, outages and two relays, and that no
+// two events of a lane are published at the same time.
+func TestLanesKeepOrderDespiteFailuresAndOutages(t *testing.T) {
 	t.Parallel()
 	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
 		tr := newTransactor(t, client)
@@ -221,8 +221,8 @@ func TestLanesKeepOrder(t *testing.T) {
 	})
 }
 
-// TestParkedInALane checks the events behind a parked one, and that other lanes are not affected.
-func TestParkedInALane(t *testing.T) {
+// TestOnParkDecidesWhetherALaneContinues checks the events behind a parked one, and that other lanes are not affected.
+func TestOnParkDecidesWhetherALaneContinues(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
 		policy        relay.OnPark
@@ -261,8 +261,7 @@ func TestParkedInALane(t *testing.T) {
 	}
 }
 
-// TestScheduled checks that the relay of the process publishes an event at its time, and not before.
-func TestScheduled(t *testing.T) {
+func TestScheduledEventIsPublishedAtItsTime(t *testing.T) {
 	t.Parallel()
 	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
 		tr, out := newTransactor(t, client), newSink()
@@ -286,8 +285,7 @@ func TestScheduled(t *testing.T) {
 	})
 }
 
-// TestStopGivesLanesBack checks that a stopping relay leaves the following events of its lanes unleased.
-func TestStopGivesLanesBack(t *testing.T) {
+func TestStoppedRelayLeavesFollowersOfALaneUnleased(t *testing.T) {
 	t.Parallel()
 	client := redistest.Shared(t).Client(t)
 	tr := newTransactor(t, client)

@@ -79,8 +79,8 @@ func ofTenant(name string) func(int, message.Attributes) {
 	return func(i int, a message.Attributes) { a["tenant"], a["id"] = name, fmt.Sprint(name, i) }
 }
 
-// TestLimitRate checks that the rate and the burst are neither exceeded nor missed over any time.
-func TestLimitRate(t *testing.T) {
+// TestLimitKeepsTheRateAndTheBurst checks that the rate and the burst are neither exceeded nor missed over any time.
+func TestLimitKeepsTheRateAndTheBurst(t *testing.T) {
 	t.Parallel()
 	for name, cfg := range map[string]relay.LimitConfig{
 		"alone":           {Rate: 10, Burst: 5, Wait: time.Hour},
@@ -125,9 +125,9 @@ func TestLimitRate(t *testing.T) {
 	}
 }
 
-// TestLimitGivesBack checks that events that would wait too long are given back, and become due one after another within a
-// minute.
-func TestLimitGivesBack(t *testing.T) {
+// TestLimitGivesBackEventsThatWouldWaitTooLong checks that events that would wait too long are given back, and become due one
+// after another within a minute.
+func TestLimitGivesBackEventsThatWouldWaitTooLong(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		cfg  relay.LimitConfig
@@ -175,8 +175,7 @@ func TestLimitGivesBack(t *testing.T) {
 	}
 }
 
-// TestLimitConcurrency checks the number of concurrent calls over all batches.
-func TestLimitConcurrency(t *testing.T) {
+func TestLimitBoundsConcurrentCallsOverAllBatches(t *testing.T) {
 	t.Parallel()
 	for batch, calls := range map[int]int{0: 63, 10: 9} { // a call gets the events of one batch of the relay
 		synctest.Test(t, func(t *testing.T) {
@@ -195,8 +194,7 @@ func TestLimitConcurrency(t *testing.T) {
 	}
 }
 
-// TestLimitFairness checks that other tenants do not wait for the long queue of one.
-func TestLimitFairness(t *testing.T) {
+func TestLimitSharesTheRateAmongTenants(t *testing.T) {
 	t.Parallel()
 	for name, cfg := range map[string]relay.LimitConfig{
 		"rate":        {Rate: 1000, Burst: 1, Wait: time.Hour, Tenant: byTenant},
@@ -235,8 +233,9 @@ func TestLimitFairness(t *testing.T) {
 	}
 }
 
-// TestLimitEnds checks that no event waits longer than the context of its batch, and that none is sent afterwards.
-func TestLimitEnds(t *testing.T) {
+// TestLimitSendsNothingAfterItsContextEnds checks that no event waits longer than the context of its batch, and that none is
+// sent afterwards.
+func TestLimitSendsNothingAfterItsContextEnds(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		out := &meter{}
@@ -267,9 +266,9 @@ func TestLimitEnds(t *testing.T) {
 	})
 }
 
-// TestLimitEndsWhileItSends checks that an event is given back if its predecessor is still being sent when the context
-// ends.
-func TestLimitEndsWhileItSends(t *testing.T) {
+// TestLimitGivesBackFollowersIfTheContextEndsDuringACall checks that an event is given back if its predecessor is still being
+// sent when the context ends.
+func TestLimitGivesBackFollowersIfTheContextEndsDuringACall(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		out := &meter{took: time.Second}
@@ -287,8 +286,9 @@ func TestLimitEndsWhileItSends(t *testing.T) {
 	})
 }
 
-// TestLimitOutage checks that events waiting for an unavailable destination get its error, and others do not.
-func TestLimitOutage(t *testing.T) {
+// TestLimitReturnsAnOutageOnlyToEventsOfItsDestination checks that events waiting for an unavailable destination get its error,
+// and others do not.
+func TestLimitReturnsAnOutageOnlyToEventsOfItsDestination(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		out := &meter{took: time.Second, answer: func(e *message.RawMessage) error {
@@ -311,9 +311,9 @@ func TestLimitOutage(t *testing.T) {
 	})
 }
 
-// TestLimitPassesOnWhatIsPaused checks that an event with an error made by Later begins no outage here. It is given back
-// with those behind it, and the others continue.
-func TestLimitPassesOnWhatIsPaused(t *testing.T) {
+// TestLimitGivesPausedEventsBackWithoutAnOutage checks that an event with an error made by Later begins no outage here. It is
+// given back with those behind it, and the others continue.
+func TestLimitGivesPausedEventsBackWithoutAnOutage(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		out := &meter{took: time.Second, answer: func(e *message.RawMessage) error {
@@ -332,8 +332,9 @@ func TestLimitPassesOnWhatIsPaused(t *testing.T) {
 	})
 }
 
-// TestLimitOrder checks that events with the same key are published one after another, and none after a failed one.
-func TestLimitOrder(t *testing.T) {
+// TestLimitKeepsOrderAndStopsAKeyAfterAFailure checks that events with the same key are published one after another, and none
+// after a failed one.
+func TestLimitKeepsOrderAndStopsAKeyAfterAFailure(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		out := &meter{took: time.Second, answer: func(e *message.RawMessage) error {
@@ -364,7 +365,7 @@ func TestLimitOrder(t *testing.T) {
 	})
 }
 
-func TestLimitRefuses(t *testing.T) {
+func TestLimitRejectsInvalidConfig(t *testing.T) {
 	t.Parallel()
 	for want, cfg := range map[string]relay.LimitConfig{
 		"set one of them": {},
@@ -380,8 +381,7 @@ func TestLimitRefuses(t *testing.T) {
 	}
 }
 
-// TestFairnessThroughARelay checks that a few events of one tenant overtake the long backlog of another in the outbox.
-func TestFairnessThroughARelay(t *testing.T) {
+func TestSmallTenantOvertakesTheBacklogOfAnother(t *testing.T) {
 	t.Parallel()
 	client := redistest.Shared(t).Client(t)
 	tr := newTransactor(t, client)

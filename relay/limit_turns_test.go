@@ -25,9 +25,9 @@ func delays(errs ...error) []time.Duration {
 	return waits
 }
 
-// TestLimitEstimates checks that events given back are due at their expected turn, by the rate and by the duration of
-// calls.
-func TestLimitEstimates(t *testing.T) {
+// TestLimitGivesEventsBackUntilTheirExpectedTurn checks that events given back are due at their expected turn, by the rate and
+// by the duration of calls.
+func TestLimitGivesEventsBackUntilTheirExpectedTurn(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		cfg  relay.LimitConfig
@@ -61,8 +61,7 @@ func TestLimitEstimates(t *testing.T) {
 	}
 }
 
-// TestLimitGivesBackWhatFindsAllCallsTaken checks that only free calls count as room.
-func TestLimitGivesBackWhatFindsAllCallsTaken(t *testing.T) {
+func TestLimitGivesBackEventsIfAllCallsAreBusy(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		l := limit(t, &meter{took: time.Second}, relay.LimitConfig{Concurrency: 2})
@@ -77,8 +76,7 @@ func TestLimitGivesBackWhatFindsAllCallsTaken(t *testing.T) {
 	})
 }
 
-// TestLimitKeepsOneOfEachTenant checks that a tenant makes progress while another has the larger share.
-func TestLimitKeepsOneOfEachTenant(t *testing.T) {
+func TestLimitLetsEachTenantProgress(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		weight := func(tenant string) int { return map[string]int{"a": 100}[tenant] }
@@ -93,8 +91,7 @@ func TestLimitKeepsOneOfEachTenant(t *testing.T) {
 	})
 }
 
-// TestLimitGoesOnWithoutThoseWhoLeft checks that a call whose context ends does not affect the tickets of other calls.
-func TestLimitGoesOnWithoutThoseWhoLeft(t *testing.T) {
+func TestLimitContinuesAfterACallLeaves(t *testing.T) {
 	t.Parallel()
 	for name, tenants := range map[string][2]string{"one tenant": {"a", "a"}, "two tenants": {"a", "b"}} {
 		t.Run(name, func(t *testing.T) {
@@ -121,8 +118,8 @@ func TestLimitGoesOnWithoutThoseWhoLeft(t *testing.T) {
 	}
 }
 
-// TestLimitHoldsTurns checks that each turn has as many events as the tenant's weight, including the first.
-func TestLimitHoldsTurns(t *testing.T) {
+// TestLimitTurnsFollowTheWeightsOfTenants checks that each turn has as many events as the tenant's weight, including the first.
+func TestLimitTurnsFollowTheWeightsOfTenants(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		out := &meter{}

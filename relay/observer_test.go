@@ -59,7 +59,7 @@ func (o *observed) look(f func(*observed) bool) bool {
 	return f(o)
 }
 
-func TestObserver(t *testing.T) {
+func TestObserverReceivesSettlementsAndOutages(t *testing.T) {
 	t.Parallel()
 	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
 		tr, out, seen := newTransactor(t, client), newSink(), &observed{}
@@ -100,8 +100,7 @@ func TestObserver(t *testing.T) {
 	})
 }
 
-// TestObserverOfACrash checks that an observer is notified of events that no relay settled.
-func TestObserverOfACrash(t *testing.T) {
+func TestObserverReceivesEventsParkedAfterACrash(t *testing.T) {
 	t.Parallel()
 	tr, seen := newTransactor(t, redistest.Shared(t).Client(t)), &observed{}
 	emit(t, tr, "a", "poison")

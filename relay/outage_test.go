@@ -21,9 +21,9 @@ func newOutages(out *bytes.Buffer) *outages {
 	return &outages{log: slog.New(slog.NewTextHandler(out, nil)), cap: time.Second, most: 2}
 }
 
-// TestOutageOfAScope checks that an outage affects one destination, is reported once, ends after one batch succeeds, and
-// pauses longer with every failed probe.
-func TestOutageOfAScope(t *testing.T) {
+// TestOutageAffectsOneScopeAndPausesLongerEachTime checks that an outage affects one destination, is reported once, ends after
+// one batch succeeds, and pauses longer with every failed probe.
+func TestOutageAffectsOneScopeAndPausesLongerEachTime(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		var log bytes.Buffer
@@ -86,8 +86,8 @@ func TestOutageOfAScope(t *testing.T) {
 	})
 }
 
-// TestOutageIsTold checks the notifications of the shortest outage, and that it leaves no state.
-func TestOutageIsTold(t *testing.T) {
+// TestOutageNotifiesItsBeginningAndItsEnd checks the notifications of the shortest outage, and that it leaves no state.
+func TestOutageNotifiesItsBeginningAndItsEnd(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		o := newOutages(new(bytes.Buffer))
@@ -109,9 +109,9 @@ func TestOutageIsTold(t *testing.T) {
 	})
 }
 
-// TestPausesAreSpreadOut checks that the pauses of many destinations cover the upper half of their ceiling, which doubles
-// up to a cap.
-func TestPausesAreSpreadOut(t *testing.T) {
+// TestPausesOfDestinationsVaryAndDoubleUpToACap checks that the pauses of many destinations cover the upper half of their
+// ceiling, which doubles up to a cap.
+func TestPausesOfDestinationsVaryAndDoubleUpToACap(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		o := newOutages(new(bytes.Buffer))
@@ -133,8 +133,7 @@ func TestPausesAreSpreadOut(t *testing.T) {
 	})
 }
 
-// TestOutageHoldsBackTheWholeRelay checks how long nothing can be published if there are no scopes.
-func TestOutageHoldsBackTheWholeRelay(t *testing.T) {
+func TestOutageWithoutScopesPausesTheWholeRelay(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		o := newOutages(new(bytes.Buffer))
@@ -165,9 +164,9 @@ func TestOutageHoldsBackTheWholeRelay(t *testing.T) {
 	})
 }
 
-// TestOutageLasts checks that the relay honors the delay that a destination requests, and that the due times of events
-// given back unsent are spread.
-func TestOutageLasts(t *testing.T) {
+// TestOutageLastsAsLongAsTheDestinationRequests checks that the relay honors the delay that a destination requests, and that
+// the due times of events given back unsent are spread.
+func TestOutageLastsAsLongAsTheDestinationRequests(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		o := newOutages(new(bytes.Buffer))
@@ -194,7 +193,7 @@ func TestOutageLasts(t *testing.T) {
 	})
 }
 
-func TestClass(t *testing.T) {
+func TestClassOfAnErrorIsThatOfClassify(t *testing.T) {
 	t.Parallel()
 	plain := errors.New("x")
 	for want, err := range map[string]error{
@@ -216,8 +215,7 @@ func TestClass(t *testing.T) {
 	}
 }
 
-// TestForgottenOutages checks that unused scopes do not accumulate.
-func TestForgottenOutages(t *testing.T) {
+func TestUnusedOutagesAreForgotten(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		o := newOutages(new(bytes.Buffer))

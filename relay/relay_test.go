@@ -109,8 +109,9 @@ func counts(t testing.TB, tr *luatx.Transactor) outbox.Counts {
 	return c
 }
 
-// TestInline checks that the committing process publishes at once. Nothing else would find the event within the test.
-func TestInline(t *testing.T) {
+// TestCommittingProcessPublishesAtOnce checks that the committing process publishes at once. Nothing else would find the event
+// within the test.
+func TestCommittingProcessPublishesAtOnce(t *testing.T) {
 	t.Parallel()
 	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
 		tr, out := newTransactor(t, client), newSink()
@@ -137,8 +138,7 @@ func TestInline(t *testing.T) {
 	})
 }
 
-// TestInlineAfterALostReply checks that events are published inline even if the reply of their commit was lost.
-func TestInlineAfterALostReply(t *testing.T) {
+func TestEventsArePublishedInlineAfterALostReply(t *testing.T) {
 	t.Parallel()
 	server := redistest.Shared(t)
 	proxy := redistest.Proxy(t, server.Addr())
@@ -151,8 +151,7 @@ func TestInlineAfterALostReply(t *testing.T) {
 	redistest.Eventually(t, "the second event", func() bool { return out.count("second") == 1 })
 }
 
-// TestOwnTags checks that the sweep finds a shard among all 16,384 slots.
-func TestOwnTags(t *testing.T) {
+func TestSweepFindsAShardAmongAllSlots(t *testing.T) {
 	t.Parallel()
 	client := redistest.Shared(t).Client(t)
 	tr, out := newTransactor(t, client, func(c *luatx.Config) { c.Keyspace = luatx.OwnTags() }), newSink()
@@ -161,8 +160,7 @@ func TestOwnTags(t *testing.T) {
 	redistest.Eventually(t, "the event to be published", func() bool { return out.count("e") == 1 })
 }
 
-// TestCold checks that another process publishes the events of a process without a relay.
-func TestCold(t *testing.T) {
+func TestAnotherProcessPublishesEventsOfAProcessWithoutARelay(t *testing.T) {
 	t.Parallel()
 	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
 		tr, out := newTransactor(t, client), newSink()
@@ -193,9 +191,9 @@ func TestNextBatchOfASlotIsClaimedWhileAFullOneIsPublished(t *testing.T) {
 	redistest.Eventually(t, "two batches on their way", func() bool { return batches.Load() == 2 })
 }
 
-// TestFailuresParkAndRearm checks the number of attempts, that other events are not affected, and that a parked event keeps
-// its error until it is re-armed.
-func TestFailuresParkAndRearm(t *testing.T) {
+// TestFailedEventsAreParkedUntilTheyAreRearmed checks the number of attempts, that other events are not affected, and that a
+// parked event keeps its error until it is re-armed.
+func TestFailedEventsAreParkedUntilTheyAreRearmed(t *testing.T) {
 	t.Parallel()
 	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
 		tr, out := newTransactor(t, client), newSink()
@@ -240,8 +238,7 @@ func TestFailuresParkAndRearm(t *testing.T) {
 	})
 }
 
-// TestStopGivesBack checks that a stopping relay leaves its events due, not leased.
-func TestStopGivesBack(t *testing.T) {
+func TestStoppedRelayLeavesItsEventsDue(t *testing.T) {
 	t.Parallel()
 	client := redistest.Shared(t).Client(t)
 	tr := newTransactor(t, client)
@@ -267,8 +264,7 @@ func TestStopGivesBack(t *testing.T) {
 	redistest.Eventually(t, "another relay to publish it at its first attempt", func() bool { return out.count("e") == 1 })
 }
 
-// TestStreams checks publishing to a stream in another slot, including an outage.
-func TestStreams(t *testing.T) {
+func TestStreamsPublishesToAnotherSlotAfterAnOutage(t *testing.T) {
 	t.Parallel()
 	server := redistest.Single(t, redistest.Own())
 	proxy := redistest.Proxy(t, server.Addr())
@@ -302,7 +298,7 @@ func TestStreams(t *testing.T) {
 	}
 }
 
-func TestNewRefuses(t *testing.T) {
+func TestInvalidConfigAndSecondInlineRelayAreRejected(t *testing.T) {
 	t.Parallel()
 	client := redis.NewClient(&redis.Options{Addr: miniredis.RunT(t).Addr()})
 	defer client.Close()
@@ -330,8 +326,7 @@ func TestNewRefuses(t *testing.T) {
 	}
 }
 
-// TestRunIsOne checks that Run cannot run twice at once, but again after it has returned.
-func TestRunIsOne(t *testing.T) {
+func TestRunFailsWhileItIsRunning(t *testing.T) {
 	t.Parallel()
 	_, client := redistest.Mini(t)
 	tr := newTransactor(t, client)

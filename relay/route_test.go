@@ -22,7 +22,7 @@ func named(name string) relay.Publisher {
 	})
 }
 
-func TestRoute(t *testing.T) {
+func TestRouteUsesTheFirstRuleThatMatches(t *testing.T) {
 	t.Parallel()
 	broken := relay.PublisherFunc(func(context.Context, []*message.RawMessage) []error { panic("a bug") })
 	short := relay.PublisherFunc(func(context.Context, []*message.RawMessage) []error { return []error{nil, nil} })
@@ -70,7 +70,7 @@ func TestRoute(t *testing.T) {
 	}
 }
 
-func TestRouteRefuses(t *testing.T) {
+func TestRouteRejectsInvalidRules(t *testing.T) {
 	t.Parallel()
 	for want, rules := range map[string][]relay.Rule{
 		"needs a rule":     nil,
@@ -84,8 +84,7 @@ func TestRouteRefuses(t *testing.T) {
 	}
 }
 
-// TestRouteSideBySide checks that the routes of one batch do not wait for each other.
-func TestRouteSideBySide(t *testing.T) {
+func TestRoutesOfABatchRunConcurrently(t *testing.T) {
 	t.Parallel()
 	met := make(chan struct{})
 	meets := relay.PublisherFunc(func(ctx context.Context, _ []*message.RawMessage) []error {

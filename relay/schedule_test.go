@@ -21,9 +21,9 @@ func handed(t *testing.T, s *schedule, n int) (slots []int) {
 	return slots
 }
 
-// TestScheduleHandsOut checks that a slot has one worker at a time, or several if it has more than a batch; that no slot
-// holds up another; and that nothing scheduled meanwhile is lost.
-func TestScheduleHandsOut(t *testing.T) {
+// TestScheduleGivesSeveralWorkersOnlyToLongSlots checks that a slot has one worker at a time, or several if it has more than a
+// batch; that no slot holds up another; and that nothing scheduled meanwhile is lost.
+func TestScheduleGivesSeveralWorkersOnlyToLongSlots(t *testing.T) {
 	t.Parallel()
 	ago := func(d time.Duration) time.Time { return time.Now().Add(-d) }
 	for name, test := range map[string]func(t *testing.T, s *schedule){

@@ -80,7 +80,7 @@ func impatient(log *rig.Lines) relay.Config {
 	}
 }
 
-func TestRelayGoesOnAfterPublishesThatNeverReturn(t *testing.T) {
+func TestRelayContinuesAfterPublishesThatNeverReturn(t *testing.T) {
 	t.Parallel()
 	for name, inline := range map[string]bool{"inline": true, "cold": false} {
 		t.Run(name, func(t *testing.T) {
@@ -116,7 +116,7 @@ func TestRelayGoesOnAfterPublishesThatNeverReturn(t *testing.T) {
 	}
 }
 
-func TestRelayGoesOnAfterPublishesThatEndTheirGoroutine(t *testing.T) {
+func TestRelayContinuesAfterPublishesThatEndTheirGoroutine(t *testing.T) {
 	t.Parallel()
 	exit := func(context.Context, *message.RawMessage) error {
 		runtime.Goexit()
@@ -198,7 +198,7 @@ func TestRunReturnsWithinDrainTimeoutThoughPublisherHangs(t *testing.T) {
 	})
 }
 
-func TestLateAnswerSettlesOnlySentEvents(t *testing.T) {
+func TestLateResultSettlesOnlySentEvents(t *testing.T) {
 	t.Parallel()
 	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
 		tr, out := newTransactor(t, client), newHanging(t)
@@ -293,7 +293,7 @@ func TestStuckCallsAreBounded(t *testing.T) {
 	redistest.Eventually(t, "everything is settled", func() bool { return counts(t, tr).Pending == 0 })
 }
 
-func TestObserverIsToldOfStuckCalls(t *testing.T) {
+func TestObserverReceivesStuckCalls(t *testing.T) {
 	t.Parallel()
 	_, client := redistest.Mini(t)
 	tr, out := newTransactor(t, client), newHanging(t)
@@ -338,7 +338,7 @@ func TestPublishTimeoutIsAtMostTwoThirdsOfLease(t *testing.T) {
 	}
 }
 
-func TestDriveGoesOnAfterPublishesThatNeverReturn(t *testing.T) {
+func TestDriveContinuesAfterPublishesThatNeverReturn(t *testing.T) {
 	t.Parallel()
 	out := newHanging(t)
 	ids := append(numbered("stuck", 2), numbered("good", 10)...)

@@ -30,9 +30,9 @@ func calls(t testing.TB, client *redis.Client, command string) int {
 	return n
 }
 
-// TestSweepIsShared checks that several relays together visit every shard once per interval, not once each, and that the
-// remaining relays continue when others stop.
-func TestSweepIsShared(t *testing.T) {
+// TestRelaysShareTheSweepOfAllShards checks that several relays together visit every shard once per interval, not once each,
+// and that the remaining relays continue when others stop.
+func TestRelaysShareTheSweepOfAllShards(t *testing.T) {
 	t.Parallel()
 	const interval, shards, relays = 100 * time.Millisecond, 4, 5
 	server := redistest.Single(t, redistest.Own())
@@ -57,8 +57,9 @@ func TestSweepIsShared(t *testing.T) {
 	}
 }
 
-// TestSweepTakesTurns checks the chunks that the script returns: every chunk, in order, one per pause, with no backlog.
-func TestSweepTakesTurns(t *testing.T) {
+// TestSweepReturnsOneChunkPerPauseInOrder checks the chunks that the script returns: every chunk, in order, one per pause, with
+// no backlog.
+func TestSweepReturnsOneChunkPerPauseInOrder(t *testing.T) {
 	t.Parallel()
 	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
 		tr := newTransactor(t, client)
@@ -90,9 +91,9 @@ func TestSweepTakesTurns(t *testing.T) {
 	})
 }
 
-// TestSweepWithoutItsTurn checks that every relay sweeps on its own if sharing fails, here because of a key of another type
-// and of a node that is down.
-func TestSweepWithoutItsTurn(t *testing.T) {
+// TestRelaySweepsAloneIfSharingFails checks that every relay sweeps on its own if sharing fails, here because of a key of
+// another type and of a node that is down.
+func TestRelaySweepsAloneIfSharingFails(t *testing.T) {
 	t.Parallel()
 	t.Run("type", func(t *testing.T) {
 		t.Parallel()
@@ -139,8 +140,9 @@ func aggregateIn(t testing.TB, tr *luatx.Transactor, n int) string {
 	return ""
 }
 
-// TestSweepCost checks that a sweep of 16,384 empty shards by ten relays needs less than 1 % of a core of the server.
-func TestSweepCost(t *testing.T) {
+// TestSweepOfEmptyShardsNeedsLittleCPUTime checks that a sweep of 16,384 empty shards by ten relays needs less than 1 % of a
+// core of the server.
+func TestSweepOfEmptyShardsNeedsLittleCPUTime(t *testing.T) {
 	t.Parallel()
 	interval := time.Minute
 	if os.Getenv("LUATX_VERIFY") == "" {

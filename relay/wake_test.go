@@ -74,9 +74,9 @@ func waitListening(t testing.TB, client redis.UniversalClient, tr *luatx.Transac
 	})
 }
 
-// TestWakeUp checks that a relay publishes at once what a process without a relay commits. Nothing else would find it
-// within the test. It logs how long that takes.
-func TestWakeUp(t *testing.T) {
+// TestRelayPublishesCommitsOfAnotherProcessAtOnce checks that a relay publishes at once what a process without a relay commits.
+// Nothing else would find it within the test. It logs how long that takes.
+func TestRelayPublishesCommitsOfAnotherProcessAtOnce(t *testing.T) {
 	t.Parallel()
 	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
 		tr := newTransactor(t, client, func(c *luatx.Config) { c.Keyspace = luatx.Partitions(64) })
@@ -117,9 +117,9 @@ func TestWakeUp(t *testing.T) {
 	})
 }
 
-// TestWakeUpOfAnEarlierEvent checks that a shard with later events, here in the lease of a relay that hangs, still wakes
-// relays for new ones.
-func TestWakeUpOfAnEarlierEvent(t *testing.T) {
+// TestShardWithLeasedEventsStillWakesRelays checks that a shard with later events, here in the lease of a relay that hangs,
+// still wakes relays for new ones.
+func TestShardWithLeasedEventsStillWakesRelays(t *testing.T) {
 	t.Parallel()
 	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
 		tr := newTransactor(t, client, func(c *luatx.Config) { c.Keyspace = luatx.Partitions(1) })
@@ -139,9 +139,9 @@ func TestWakeUpOfAnEarlierEvent(t *testing.T) {
 	})
 }
 
-// TestStopWakesOthers checks that another relay publishes at once the events that a stopping relay gives back: the event in
-// flight and those that wait behind it.
-func TestStopWakesOthers(t *testing.T) {
+// TestStoppedRelayWakesOthersForItsEvents checks that another relay publishes at once the events that a stopping relay gives
+// back: the event in flight and those that wait behind it.
+func TestStoppedRelayWakesOthersForItsEvents(t *testing.T) {
 	t.Parallel()
 	const waiting = 300 // too many to give back in DrainTimeout with one script for each
 	for name, cfg := range map[string]relay.Config{"inline": {}, "cold": {NoInline: true}} {
@@ -176,8 +176,7 @@ func TestStopWakesOthers(t *testing.T) {
 	}
 }
 
-// TestListenersSurvive checks that relays listen again after a server was killed or a slot has moved.
-func TestListenersSurvive(t *testing.T) {
+func TestRelaysListenAgainAfterAKillOrASlotMove(t *testing.T) {
 	t.Parallel()
 	try := func(t *testing.T, client redis.UniversalClient, harm func(tr *luatx.Transactor)) {
 		t.Helper()
@@ -271,8 +270,9 @@ func TestWakeUpsAreCoalesced(t *testing.T) {
 	redistest.Eventually(t, "the commit to be told of", func() bool { return told() == 4 })
 }
 
-// TestNoWakeUps checks what disables wake-ups, and that a process sends none for events that it publishes itself.
-func TestNoWakeUps(t *testing.T) {
+// TestNoWakeUpIsSentIfDisabledOrInline checks what disables wake-ups, and that a process sends none for events that it
+// publishes itself.
+func TestNoWakeUpIsSentIfDisabledOrInline(t *testing.T) {
 	t.Parallel()
 	for name, cfg := range map[string]relay.Config{"inline": {SweepInterval: time.Hour}, "off": {NoInline: true, SweepInterval: 10 * time.Millisecond, NoWakeUps: true}} {
 		t.Run(name, func(t *testing.T) {
@@ -292,9 +292,9 @@ func TestNoWakeUps(t *testing.T) {
 	}
 }
 
-// TestDeniedWakeUps checks that a user who may not publish or subscribe still commits and relays, and that each denial is
-// logged once.
-func TestDeniedWakeUps(t *testing.T) {
+// TestDeniedWakeUpsAreLoggedOnceAndStopNothing checks that a user who may not publish or subscribe still commits and relays,
+// and that each denial is logged once.
+func TestDeniedWakeUpsAreLoggedOnceAndStopNothing(t *testing.T) {
 	t.Parallel()
 	server := redistest.Single(t, redistest.Own())
 	redistest.Must(t, server.Admin(t).Do(t.Context(), "ACL", "SETUSER", "mute", "reset", "on", ">secret", "~*", "+@all", "-@pubsub").Err())

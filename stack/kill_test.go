@@ -16,8 +16,8 @@ import (
 
 const envChild = "LUATX_STACK_CHILD"
 
-// TestChild is a process of the service. It ends with its parent or by a signal.
-func TestChild(t *testing.T) {
+// TestChildProcessRunsTheService is a process of the service. It ends with its parent or by a signal.
+func TestChildProcessRunsTheService(t *testing.T) {
 	words := strings.Fields(os.Getenv(envChild))
 	if len(words) != 4 {
 		t.Skip("runs as a child of other tests only")
@@ -40,7 +40,7 @@ func TestChild(t *testing.T) {
 // startChild starts a process of the service, and returns a function that kills it.
 func (s *service) startChild(addr, names string) (kill func()) {
 	s.t.Helper()
-	cmd := exec.CommandContext(s.t.Context(), os.Args[0], "-test.run=^TestChild$")
+	cmd := exec.CommandContext(s.t.Context(), os.Args[0], "-test.run=^TestChildProcessRunsTheService$")
 	cmd.Env = append(os.Environ(), fmt.Sprint(envChild, "=", s.mode.name, " ", addr, " ", s.name, " ", names))
 	stdin, err := cmd.StdinPipe()
 	redistest.Must(s.t, err)

@@ -51,7 +51,7 @@ func (f *fixture) first(t *testing.T, codecs []stream.Codec) (msg *message.RawMe
 	return msg, sub
 }
 
-func TestCodecs(t *testing.T) {
+func TestEncodedDataIsDecodedUnchanged(t *testing.T) {
 	t.Parallel()
 	long := strings.Repeat(`{"order":1}`, 100)
 	aes := stream.AESGCM{KeyID: "k1", Key: keys}
@@ -96,7 +96,7 @@ func TestCodecs(t *testing.T) {
 	}
 }
 
-func TestCodecsRefuse(t *testing.T) {
+func TestUndecodableDataBecomesADeadLetter(t *testing.T) {
 	t.Parallel()
 	aes := stream.AESGCM{KeyID: "k1", Key: keys}
 	other := stream.AESGCM{Key: func(string) ([]byte, error) { return bytes.Repeat([]byte("x"), 32), nil }}
@@ -138,7 +138,7 @@ func TestCodecsRefuse(t *testing.T) {
 	}
 }
 
-func TestCodecsThatCannotEncode(t *testing.T) {
+func TestCodecThatCannotEncodeReturnsAPermanentError(t *testing.T) {
 	t.Parallel()
 	f := shared(t)
 	for name, codec := range map[string]stream.Codec{
@@ -164,7 +164,7 @@ func TestCodecsThatCannotEncode(t *testing.T) {
 	}
 }
 
-func TestSubscriberWithoutCodecsPassesDataOnAsItIs(t *testing.T) {
+func TestSubscriberWithoutCodecsDeliversEncodedDataUnchanged(t *testing.T) {
 	t.Parallel()
 	aes := stream.AESGCM{KeyID: "k1", Key: keys}
 	got, _, _ := roundTrip(t, order("1"), []stream.Codec{aes}, nil, nil)
@@ -178,7 +178,7 @@ func TestSubscriberWithoutCodecsPassesDataOnAsItIs(t *testing.T) {
 	wantData(t, again, `{"order":1}`)
 }
 
-func TestOversizeIsRefused(t *testing.T) {
+func TestMessageAboveMaxBytesIsAPermanentError(t *testing.T) {
 	t.Parallel()
 	f := shared(t)
 	pub := f.publisher(t, func(c *stream.PublisherConfig) { c.MaxBytes = 500 })

@@ -31,7 +31,7 @@ func TestEntriesOfADeadConsumerAreClaimedInOrder(t *testing.T) {
 	}
 }
 
-func TestClaimLooksAtAllPages(t *testing.T) {
+func TestClaimReadsAllPagesOfPendingEntries(t *testing.T) {
 	t.Parallel()
 	f := shared(t)
 	for range 230 {
@@ -45,7 +45,7 @@ func TestClaimLooksAtAllPages(t *testing.T) {
 	wantData(t, f.subscribe(t, cfg).next(t), "last")
 }
 
-func TestNothingIsClaimedFromItself(t *testing.T) {
+func TestSubscriberClaimsNoEntryFromItself(t *testing.T) {
 	t.Parallel()
 	f, proxy := proxied(t)
 	f.add(t, "a", "b")
@@ -64,7 +64,7 @@ func TestNothingIsClaimedFromItself(t *testing.T) {
 	wantData(t, sub.next(t), "b")
 }
 
-func TestTwoSubscribersShareAndDoNotSteal(t *testing.T) {
+func TestTwoSubscribersShareEntriesWithoutClaiming(t *testing.T) {
 	t.Parallel()
 	f := shared(t)
 	for range 50 {
@@ -113,7 +113,7 @@ func TestTrimmedEntriesLeaveTheGroup(t *testing.T) {
 	}
 }
 
-func TestNackedAndTrimmed(t *testing.T) {
+func TestNackedEntryThatWasTrimmedLeavesTheGroup(t *testing.T) {
 	t.Parallel()
 	f := shared(t)
 	f.add(t, "a")
@@ -143,7 +143,7 @@ func TestClaimSendsNothingThatRedis60DoesNotKnow(t *testing.T) {
 	}
 }
 
-func TestEntriesInWorkAreNotClaimed(t *testing.T) {
+func TestEntriesInFlightAreNotClaimed(t *testing.T) {
 	t.Parallel()
 	f, proxy := proxied(t)
 	f.add(t, "a")

@@ -37,7 +37,7 @@ func fields(t testing.TB, pairs []any) map[string]any {
 
 var noon = time.Date(2026, 7, 1, 12, 0, 0, 123456789, time.FixedZone("", 2*3600))
 
-func TestBinaryFields(t *testing.T) {
+func TestBinaryWritesAttributesAsFields(t *testing.T) {
 	t.Parallel()
 	pairs, err := stream.Binary(message.NewRaw([]byte(`{"a":1}`), message.Attributes{
 		"id": "7", "source": "/shop", "type": "order.placed", "datacontenttype": "application/json", "time": noon,
@@ -56,7 +56,7 @@ func TestBinaryFields(t *testing.T) {
 	}
 }
 
-func TestBinaryRefuses(t *testing.T) {
+func TestBinaryRejectsInvalidAttributes(t *testing.T) {
 	t.Parallel()
 	for name, attrs := range map[string]message.Attributes{
 		"no name":          {"": "x"},
@@ -70,7 +70,7 @@ func TestBinaryRefuses(t *testing.T) {
 	}
 }
 
-func TestUnmarshal(t *testing.T) {
+func TestUnmarshalReadsStructuredAndPlainEntries(t *testing.T) {
 	t.Parallel()
 	tests := map[string]struct {
 		values map[string]any
@@ -177,7 +177,7 @@ func FuzzUnmarshal(f *testing.F) {
 	})
 }
 
-func TestStructuredRoundTrip(t *testing.T) {
+func TestStructuredEntriesSurviveARoundTrip(t *testing.T) {
 	t.Parallel()
 	for _, data := range []string{`{"a":1}`, "\xff", "text"} {
 		attrs := message.Attributes{"id": "7", "source": "/s", "type": "t", "specversion": "1.0", "time": noon, "n": int64(5), "yes": true}
@@ -192,7 +192,7 @@ func TestStructuredRoundTrip(t *testing.T) {
 	}
 }
 
-func TestUnmarshalOutbox(t *testing.T) {
+func TestUnmarshalOutboxReadsFieldsAndAttributes(t *testing.T) {
 	t.Parallel()
 	msg, err := stream.UnmarshalOutbox("1-0", map[string]any{
 		"type": "order.placed", "source": "/field", "destination": "mail", "data": `{"a":1}`,

@@ -20,9 +20,9 @@ func TestPanicOfAProcessorIsAnError(t *testing.T) {
 	}
 }
 
-// TestTurnsRead checks that the turn of Consume that waited for the reader then reads. If both turns released the reader
-// instead, they would pass it to each other for a third of a second on one core before one of them reads.
-func TestTurnsRead(t *testing.T) {
+// TestWaitingTurnOfConsumeReadsNext checks that the turn of Consume that waited for the reader then reads. If both turns
+// released the reader instead, they would pass it to each other for a third of a second on one core before one of them reads.
+func TestWaitingTurnOfConsumeReadsNext(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		server := &fakeServer{}

@@ -30,7 +30,7 @@ func (f *fixture) dead(t *testing.T) []stream.DeadLetter {
 	return all
 }
 
-func TestDeadLetterKey(t *testing.T) {
+func TestDeadLetterKeyIsInTheSlotOfItsStream(t *testing.T) {
 	t.Parallel()
 	for key, want := range map[string]string{
 		"orders": "{orders}:dead", "{shop}:orders": "{shop}:orders:dead", "a{b}c": "a{b}c:dead",
@@ -53,7 +53,7 @@ func FuzzDeadLetterKey(f *testing.F) {
 	})
 }
 
-func TestMaxDeliveries(t *testing.T) {
+func TestEntryBecomesADeadLetterAfterMaxDeliveries(t *testing.T) {
 	t.Parallel()
 	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
 		f := newFixture(t, client)
@@ -99,7 +99,7 @@ func TestMaxDeliveries(t *testing.T) {
 	})
 }
 
-func TestPoisonOfProcesses(t *testing.T) {
+func TestEntryThatKillsItsConsumersBecomesADeadLetter(t *testing.T) {
 	t.Parallel()
 	server := redistest.Shared(t)
 	f := newFixture(t, server.Client(t))
@@ -124,7 +124,7 @@ func TestPoisonOfProcesses(t *testing.T) {
 	}
 }
 
-func TestNamedConsumerBuriesWhatItHadBeforeItsCrash(t *testing.T) {
+func TestNamedConsumerDeadLettersEntriesOfItsEarlierRun(t *testing.T) {
 	t.Parallel()
 	f := shared(t)
 	f.add(t, "poison", "good")
@@ -142,7 +142,7 @@ func TestNamedConsumerBuriesWhatItHadBeforeItsCrash(t *testing.T) {
 	}
 }
 
-func TestGoesToTheDeadLettersAtOnce(t *testing.T) {
+func TestMalformedAndRefusedEntriesBecomeDeadLettersAtOnce(t *testing.T) {
 	t.Parallel()
 	for _, malformed := range []bool{true, false} {
 		t.Run(fmt.Sprintf("malformed %v", malformed), func(t *testing.T) {
@@ -175,7 +175,7 @@ func TestGoesToTheDeadLettersAtOnce(t *testing.T) {
 	}
 }
 
-func TestStaleOwnerBuriesNothing(t *testing.T) {
+func TestFormerOwnerDeadLettersNothing(t *testing.T) {
 	t.Parallel()
 	f := shared(t)
 	id := f.add(t, "a")[0]
@@ -191,7 +191,7 @@ func TestStaleOwnerBuriesNothing(t *testing.T) {
 	}
 }
 
-func TestEntryIsBuriedOnceDespiteFaults(t *testing.T) {
+func TestEntryIsDeadLetteredOnceDespiteFaults(t *testing.T) {
 	t.Parallel()
 	for name, fault := range map[string]func() respproxy.Action{
 		"cut request": respproxy.CutRequest, "cut reply": respproxy.CutReply, "lost reply": respproxy.DropReply,
@@ -221,7 +221,7 @@ func TestEntryIsBuriedOnceDespiteFaults(t *testing.T) {
 	}
 }
 
-func TestEntryStaysUntilDeadLetterStreamTakesIt(t *testing.T) {
+func TestEntryStaysUntilTheDeadLetterStreamAcceptsIt(t *testing.T) {
 	t.Parallel()
 	f := shared(t)
 	dead := stream.DeadLetterKey(f.key)
@@ -241,7 +241,7 @@ func TestEntryStaysUntilDeadLetterStreamTakesIt(t *testing.T) {
 	f.logs.want(t, logWorks, 1)
 }
 
-func TestReasonIsBounded(t *testing.T) {
+func TestReasonOfADeadLetterIsCutAtARune(t *testing.T) {
 	t.Parallel()
 	f := shared(t)
 	f.add(t, "a")
@@ -254,7 +254,7 @@ func TestReasonIsBounded(t *testing.T) {
 	}
 }
 
-func TestPutBack(t *testing.T) {
+func TestPutBackRestoresEntriesUnchanged(t *testing.T) {
 	t.Parallel()
 	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
 		f := newFixture(t, client)
@@ -336,7 +336,7 @@ func TestPutBackAllEndsThoughPoisonComesBackAtOnce(t *testing.T) {
 	}
 }
 
-func TestMessagesThatNobodyTookAreNoDeliveriesAndGoBackAtOnce(t *testing.T) {
+func TestUnreceivedMessagesAreReturnedAndNotCountedAsDeliveries(t *testing.T) {
 	t.Parallel()
 	f := shared(t)
 	f.add(t, "a", "b")

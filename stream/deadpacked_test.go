@@ -85,7 +85,7 @@ func TestEntriesOfAnyNumberOfFieldsBecomeDeadLettersAndComeBack(t *testing.T) {
 	})
 }
 
-func TestPartitionGoesOnBehindAnEntryOfManyFields(t *testing.T) {
+func TestPartitionContinuesBehindAnEntryOfManyFields(t *testing.T) {
 	t.Parallel()
 	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
 		if strings.HasSuffix(t.Name(), "/miniredis") {
@@ -109,7 +109,7 @@ func TestPartitionGoesOnBehindAnEntryOfManyFields(t *testing.T) {
 	})
 }
 
-func TestDamagedPackedDeadLettersStay(t *testing.T) {
+func TestDamagedPackedDeadLettersAreNotPutBack(t *testing.T) {
 	t.Parallel()
 	f := shared(t)
 	key := stream.DeadLetterKey(f.key)

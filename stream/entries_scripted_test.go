@@ -14,7 +14,7 @@ import (
 	"github.com/luatx/luatx/stream"
 )
 
-func TestWhichEntriesAreTakenOver(t *testing.T) {
+func TestIdleEntriesAreTakenOverUpToTheFreePlaces(t *testing.T) {
 	t.Parallel()
 	const idle = time.Minute
 	for name, c := range map[string]struct {
@@ -87,7 +87,7 @@ func TestDecodedBytesUpToTheBoundAreInFlight(t *testing.T) {
 	}
 }
 
-func TestEntriesThatOthersTookFirst(t *testing.T) {
+func TestEntriesThatOthersTookFirstFreeTheirPlaces(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		claimed []any
@@ -125,7 +125,7 @@ func TestEntriesThatOthersTookFirst(t *testing.T) {
 	}
 }
 
-func TestTakeoverThatFails(t *testing.T) {
+func TestFailedTakeoverDoesNotStopReading(t *testing.T) {
 	t.Parallel()
 	for name, say := range map[string]map[string]any{
 		"takeover": {"takeover": errRefused}, "fetch": {"fetch": errRefused}, "page": {"exec": scripted.InTurn([]any{[]any{}}, errRefused)},
@@ -154,7 +154,7 @@ func TestTakeoverThatFails(t *testing.T) {
 	}
 }
 
-func TestUsedUpEntriesAreBuried(t *testing.T) {
+func TestEntriesWithoutDeliveriesLeftBecomeDeadLetters(t *testing.T) {
 	t.Parallel()
 	answers := &scripted.Group{Own: []any{scripted.Pending("1-0", 7*time.Second, 3), scripted.Pending("2-0", 8*time.Second, 2)}}
 	inBubble(t, answers, stream.SubscriberConfig{MaxDeliveries: 3, Consumer: "me", BatchSize: 3}, func(t *testing.T, s subscribed) {
@@ -175,7 +175,7 @@ func TestUsedUpEntriesAreBuried(t *testing.T) {
 	})
 }
 
-func TestAcksAreTriedAFewTimes(t *testing.T) {
+func TestAcksAreRetriedAFewTimes(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		answer any
@@ -212,7 +212,7 @@ func TestAcksAreTriedAFewTimes(t *testing.T) {
 	}
 }
 
-func TestNackedEntriesAreReadAgain(t *testing.T) {
+func TestNackedEntriesAreReadAgainAfterTheirDelay(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		fetch       any
@@ -254,7 +254,7 @@ func TestNackedEntriesAreReadAgain(t *testing.T) {
 	}
 }
 
-func TestNackedOftenEnough(t *testing.T) {
+func TestEntryNackedMaxDeliveriesTimesBecomesADeadLetter(t *testing.T) {
 	t.Parallel()
 	inBubble(t, &scripted.Group{Fresh: []any{scripted.Entry("1-0")}}, stream.SubscriberConfig{Consumer: "me", MaxDeliveries: 2}, func(t *testing.T, s subscribed) {
 		s.next(t).Nack(errRefused)
@@ -271,7 +271,7 @@ func TestNackedOftenEnough(t *testing.T) {
 	})
 }
 
-func TestBurialIsTriedUntilItWorks(t *testing.T) {
+func TestDeadLetterIsRetriedUntilItIsWritten(t *testing.T) {
 	t.Parallel()
 	for outcome, c := range map[string]struct{ moved, trimmed int64 }{"moved": {1, 0}, "trimmed": {0, 1}, "lost": {0, 0}} {
 		answers := &scripted.Group{Fresh: []any{scripted.Entry("1-0")}, Say: map[string]any{"deadletter": scripted.InTurn(errRefused, errRefused, []any{outcome})}}
@@ -291,7 +291,7 @@ func TestBurialIsTriedUntilItWorks(t *testing.T) {
 	}
 }
 
-func TestEntriesThatNobodyCanRead(t *testing.T) {
+func TestUndecodableEntryIsTakenOverOnlyAfterMaxIdleTime(t *testing.T) {
 	t.Parallel()
 	refuse := func(id string, values map[string]any) (*message.RawMessage, error) {
 		if id == "1-0" {
@@ -326,7 +326,7 @@ func TestEntriesThatNobodyCanRead(t *testing.T) {
 	})
 }
 
-func TestRefusedForGoodStaysPending(t *testing.T) {
+func TestRefusedMessageStaysPendingUntilMaxIdleTime(t *testing.T) {
 	t.Parallel()
 	answers := &scripted.Group{Fresh: []any{scripted.Entry("1-0")}}
 	inBubble(t, answers, stream.SubscriberConfig{Consumer: "me", MaxInFlight: 1, ClaimInterval: 7 * time.Second, MaxIdleTime: 30 * time.Second}, func(t *testing.T, s subscribed) {
@@ -339,7 +339,7 @@ func TestRefusedForGoodStaysPending(t *testing.T) {
 	})
 }
 
-func TestGroupThatWentAwayIsMadeAgain(t *testing.T) {
+func TestMissingGroupIsCreatedAgainAtItsFirstPosition(t *testing.T) {
 	t.Parallel()
 	answers := &scripted.Group{Say: map[string]any{"xreadgroup": scripted.InTurn(scripted.ErrNoGroup, scripted.Usual)}}
 	inBubble(t, answers, stream.SubscriberConfig{Consumer: "me", StartID: "$"}, func(t *testing.T, s subscribed) {
@@ -364,7 +364,7 @@ func TestGroupThatWentAwayIsMadeAgain(t *testing.T) {
 	})
 }
 
-func TestTrimmingSubscriber(t *testing.T) {
+func TestSubscriberTrimsEveryClaimIntervalDespiteErrors(t *testing.T) {
 	t.Parallel()
 	answers := &scripted.Group{Say: map[string]any{"trim": scripted.InTurn(errRefused, errRefused, 3)}}
 	inBubble(t, answers, stream.SubscriberConfig{Consumer: "me", TrimAcked: true, ClaimInterval: 10 * time.Second}, func(t *testing.T, s subscribed) {

@@ -50,7 +50,7 @@ func isClaim(cmd []string) bool {
 	return strings.EqualFold(cmd[0], "evalsha") && cmd[1] == takeover.Hash()
 }
 
-func TestLostRepliesLoseNothing(t *testing.T) {
+func TestLostRepliesLoseNoEntry(t *testing.T) {
 	t.Parallel()
 	for name, match := range map[string]respproxy.Matcher{
 		"read":  respproxy.Command("XREADGROUP"),
@@ -121,7 +121,7 @@ func TestLostReplyIsReadAgainAtOnce(t *testing.T) {
 	f.logs.want(t, logWorks, 1)
 }
 
-func TestChaos(t *testing.T) {
+func TestEveryMessageIsAckedDespiteRandomFaults(t *testing.T) {
 	t.Parallel()
 	server := redistest.Shared(t)
 	proxy := redistest.Proxy(t, server.Addr())
@@ -155,7 +155,7 @@ func TestChaos(t *testing.T) {
 	}, func() string { return "entries stay pending" })
 }
 
-func TestDeletedGroupIsMadeAgain(t *testing.T) {
+func TestDeletedGroupIsCreatedAgain(t *testing.T) {
 	t.Parallel()
 	tests := map[string]struct {
 		start string
@@ -201,7 +201,7 @@ func TestDeletedGroupIsMadeAgain(t *testing.T) {
 	}
 }
 
-func TestRestartedServer(t *testing.T) {
+func TestSubscriptionContinuesAfterAServerRestart(t *testing.T) {
 	t.Parallel()
 	server := redistest.Single(t, redistest.Own(), redistest.Config("appendonly yes", "appendfsync always"))
 	f := newFixture(t, server.Client(t))
@@ -223,7 +223,7 @@ func TestRestartedServer(t *testing.T) {
 	f.logs.want(t, logFails, 1)
 }
 
-func TestServerThatLostEverything(t *testing.T) {
+func TestSubscriptionContinuesOnAServerThatLostItsData(t *testing.T) {
 	t.Parallel()
 	server := redistest.Single(t, redistest.Own())
 	f := newFixture(t, server.Client(t))
@@ -236,7 +236,7 @@ func TestServerThatLostEverything(t *testing.T) {
 	wantData(t, sub.next(t), "b")
 }
 
-func TestServerThatIsNotReady(t *testing.T) {
+func TestSubscriptionContinuesOnceTheServerIsReady(t *testing.T) {
 	t.Parallel()
 	server := redistest.Single(t, redistest.Own(), redistest.Config("replica-read-only yes"))
 	f := newFixture(t, server.Client(t, func(o *redis.Options) { o.MaxRetries = -1 }))
@@ -250,7 +250,7 @@ func TestServerThatIsNotReady(t *testing.T) {
 	f.logs.want(t, logWorks, 1)
 }
 
-func TestAckThatCannotBeWritten(t *testing.T) {
+func TestEntryWhoseAckFailsIsDeliveredAgain(t *testing.T) {
 	t.Parallel()
 	f, proxy := proxied(t, func(o *redis.Options) { o.MaxRetries = -1 })
 	f.add(t, "a", "b")
@@ -303,7 +303,7 @@ func TestLostClaimIsReadAgainAtOnce(t *testing.T) {
 	wantData(t, f.subscribe(t, f.config()).next(t), "a")
 }
 
-func TestRecoveryLeavesAloneWhatWasRefused(t *testing.T) {
+func TestRecoveryDoesNotRedeliverRefusedEntries(t *testing.T) {
 	t.Parallel()
 	f, proxy := proxied(t)
 	redistest.Must(t, f.client.XAdd(t.Context(), &redis.XAddArgs{Stream: f.key, Values: []any{"ce_specversion", "9", "data", "bad"}}).Err())
@@ -319,7 +319,7 @@ func TestRecoveryLeavesAloneWhatWasRefused(t *testing.T) {
 	}
 }
 
-func TestConsumerStaysWhereARequestMayArriveLater(t *testing.T) {
+func TestConsumerStaysIfALateRequestMayStillArrive(t *testing.T) {
 	t.Parallel()
 	f, proxy := proxied(t)
 	f.add(t, "a")
@@ -335,7 +335,7 @@ func TestConsumerStaysWhereARequestMayArriveLater(t *testing.T) {
 	}
 }
 
-func TestSubscriptionGoesOnAfterFailover(t *testing.T) {
+func TestSubscriptionContinuesAfterFailover(t *testing.T) {
 	t.Parallel()
 	group := redistest.Sentinel(t)
 	f := newFixture(t, group.Client(t))

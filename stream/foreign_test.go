@@ -107,7 +107,7 @@ func TestEntriesAreThoseOfTheDocumentedVectors(t *testing.T) {
 	}
 }
 
-func TestUnmarshalDapr(t *testing.T) {
+func TestUnmarshalDaprReadsDataAndMetadata(t *testing.T) {
 	t.Parallel()
 	msg, err := stream.UnmarshalDapr("1-0", map[string]any{"data": `{"specversion":"1.0","id":"7","type":"t","data":"x"}`})
 	redistest.Must(t, err)
@@ -125,7 +125,7 @@ func TestUnmarshalDapr(t *testing.T) {
 	}
 }
 
-func TestUnmarshalWatermill(t *testing.T) {
+func TestUnmarshalWatermillReadsMessagePackMetadata(t *testing.T) {
 	t.Parallel()
 	long := strings.Repeat("x", 300)
 	for metadata, want := range map[string]message.Attributes{
@@ -150,7 +150,7 @@ func TestUnmarshalWatermill(t *testing.T) {
 	}
 }
 
-func TestMetadataNames(t *testing.T) {
+func TestMetadataNamesBecomeAttributeNames(t *testing.T) {
 	t.Parallel()
 	msg, err := stream.UnmarshalDapr("1-0", map[string]any{"data": "x", "metadata": `{"a_b":"changed","ab":"exact","A-C":"1","a.c":"2","---":"x","da-ta":"x","time":"noon","id":"7"}`})
 	redistest.Must(t, err)

@@ -77,7 +77,7 @@ func (s subscribed) args(t *testing.T, n int, words ...string) []string {
 	return heard[0].Cmd[n:]
 }
 
-func TestHowMuchIsReadAtOnce(t *testing.T) {
+func TestReadsAskForABatchAndEndBeforeTheNextClaim(t *testing.T) {
 	t.Parallel()
 	inBubble(t, &scripted.Group{}, stream.SubscriberConfig{MaxInFlight: 5, BatchSize: 3, BlockTimeout: 7 * time.Second, Consumer: "me", ClaimInterval: 20 * time.Second}, func(t *testing.T, s subscribed) {
 		time.Sleep(30 * time.Second)
@@ -97,7 +97,7 @@ func TestHowMuchIsReadAtOnce(t *testing.T) {
 	})
 }
 
-func TestPlacesBoundWhatIsRead(t *testing.T) {
+func TestFreePlacesBoundEachRead(t *testing.T) {
 	t.Parallel()
 	answers := &scripted.Group{}
 	for i := range 9 {
@@ -130,7 +130,7 @@ func TestPlacesBoundWhatIsRead(t *testing.T) {
 	})
 }
 
-func TestWhatWasLostOnItsWayIsLookedFor(t *testing.T) {
+func TestSubscriberLooksForEntriesOfLostReplies(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		failure any
@@ -170,7 +170,7 @@ func TestWhatWasLostOnItsWayIsLookedFor(t *testing.T) {
 	}
 }
 
-func TestWhenAConsumerLeavesItsGroup(t *testing.T) {
+func TestConsumerLeavesItsGroupAfterItsLastSettlement(t *testing.T) {
 	t.Parallel()
 	settle := map[string]func(*message.RawMessage){
 		"acked": func(msg *message.RawMessage) { msg.Ack() }, "nacked": func(msg *message.RawMessage) { msg.Nack(errRefused) },
@@ -221,7 +221,7 @@ func TestWhenAConsumerLeavesItsGroup(t *testing.T) {
 	}
 }
 
-func TestConsumerThatCannotLeave(t *testing.T) {
+func TestFailedRemovalOfAConsumerIsLogged(t *testing.T) {
 	t.Parallel()
 	answers := &scripted.Group{}
 	inBubble(t, answers, stream.SubscriberConfig{}, func(t *testing.T, s subscribed) {
@@ -234,7 +234,7 @@ func TestConsumerThatCannotLeave(t *testing.T) {
 	})
 }
 
-func TestHeartbeatsOfASubscriber(t *testing.T) {
+func TestHeartbeatsAreSentInTimeAndRetriedAfterErrors(t *testing.T) {
 	t.Parallel()
 	const sec = time.Second
 	for name, c := range map[string]struct {
@@ -274,7 +274,7 @@ func TestHeartbeatsOfASubscriber(t *testing.T) {
 	}
 }
 
-func TestWhatNobodyTookGoesBackAtTheEnd(t *testing.T) {
+func TestUnreceivedMessagesAreReturnedWhenSubscriptionEnds(t *testing.T) {
 	t.Parallel()
 	for warns, answer := range []any{0, errRefused} {
 		answers := &scripted.Group{Fresh: []any{scripted.Entry("1-0"), scripted.Entry("2-0"), scripted.Entry("3-0")}, Say: map[string]any{"hold": answer}}
@@ -293,7 +293,7 @@ func TestWhatNobodyTookGoesBackAtTheEnd(t *testing.T) {
 	}
 }
 
-func TestWhatWasNackedIsOffered(t *testing.T) {
+func TestEndedSubscriptionOffersNackedEntriesWhenTheyAreDue(t *testing.T) {
 	t.Parallel()
 	answers := &scripted.Group{Fresh: []any{scripted.Entry("1-0"), scripted.Entry("2-0"), scripted.Entry("3-0"), scripted.Entry("4-0")}}
 	inBubble(t, answers, stream.SubscriberConfig{Consumer: "me"}, func(t *testing.T, s subscribed) {

@@ -45,7 +45,7 @@ func TestSlowHandlerKeepsItsMessageAndNoDeliveryIsCounted(t *testing.T) {
 	})
 }
 
-func TestNoHeartbeat(t *testing.T) {
+func TestEntryWithoutHeartbeatIsClaimedAfterMaxIdleTime(t *testing.T) {
 	t.Parallel()
 	f := shared(t)
 	f.add(t, "a")
@@ -56,7 +56,7 @@ func TestNoHeartbeat(t *testing.T) {
 	wantData(t, other.next(t), "a")
 }
 
-func TestHeartbeatTakesNothingBackThatAnotherHasClaimed(t *testing.T) {
+func TestHeartbeatDoesNotTakeBackClaimedEntries(t *testing.T) {
 	t.Parallel()
 	f, proxy := proxied(t)
 	ids := f.add(t, "a", "b")

@@ -255,7 +255,7 @@ func TestServerReplacedByOneWithoutIDMPGetsPlainEntries(t *testing.T) {
 	}
 }
 
-func TestRefusedCheckOfTheWindow(t *testing.T) {
+func TestFailedCheckOfTheWindowStopsWritesUnlessItIsDenied(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		reply   error

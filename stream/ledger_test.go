@@ -30,7 +30,7 @@ func inFlight(t *testing.T, l *ledger, ids ...string) []*entry {
 	return out
 }
 
-func TestLedgerQueueIsByDue(t *testing.T) {
+func TestLedgerReturnsEntriesInTheOrderTheyAreDue(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		l := newLedger(3)
@@ -58,7 +58,7 @@ func TestLedgerQueueIsByDue(t *testing.T) {
 	})
 }
 
-func TestLedgerWakesWaitersForEntriesNotForEveryPlaceThatIsFreed(t *testing.T) {
+func TestLedgerWakesEntryWaitersOnlyForEntries(t *testing.T) {
 	t.Parallel()
 	l := newLedger(3)
 	_, _, changed := l.takeDue()
@@ -83,7 +83,7 @@ func isOpen(c <-chan struct{}) bool {
 	}
 }
 
-func TestLedgerTakesTurns(t *testing.T) {
+func TestLedgerAlternatesBetweenReadsAndRedeliveries(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		l := newLedger(1)
@@ -116,7 +116,7 @@ func TestLedgerTakesTurns(t *testing.T) {
 	})
 }
 
-func TestLedgerSharesPlaces(t *testing.T) {
+func TestLedgerSharesPlacesBetweenReadsAndRedeliveries(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		for _, c := range []struct{ max, due, want, gets int }{ // if it is the reader's turn
@@ -145,7 +145,7 @@ func TestLedgerSharesPlaces(t *testing.T) {
 	})
 }
 
-func TestLedgerSaysHowLongToWait(t *testing.T) {
+func TestLedgerReturnsTheTimeUntilAnEntryIsDue(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		l := newLedger(2)
@@ -165,7 +165,7 @@ func TestLedgerSaysHowLongToWait(t *testing.T) {
 	})
 }
 
-func TestLedgerBeatsForWhatIsInFlight(t *testing.T) {
+func TestLedgerReturnsHeartbeatsOnlyForEntriesInFlight(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		l := newLedger(4)
@@ -197,7 +197,7 @@ func TestLedgerBeatsForWhatIsInFlight(t *testing.T) {
 	})
 }
 
-func TestLedgerShunsForAWhile(t *testing.T) {
+func TestLedgerForgetsShunnedEntriesAfterTheirTime(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		l := newLedger(1)
@@ -213,7 +213,7 @@ func TestLedgerShunsForAWhile(t *testing.T) {
 	})
 }
 
-func TestLedgerKnowsTheLastOne(t *testing.T) {
+func TestLedgerReportsTheLastEntryInFlight(t *testing.T) {
 	t.Parallel()
 	l := newLedger(3)
 	es := inFlight(t, l, "a", "b", "c")

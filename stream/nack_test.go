@@ -13,7 +13,7 @@ import (
 
 var errBusy = errors.New("busy")
 
-func TestNackedComesAgainOnAQuietStream(t *testing.T) {
+func TestNackedMessageIsRedeliveredOnAQuietStream(t *testing.T) {
 	t.Parallel()
 	for _, places := range []int{1, 3} {
 		f := shared(t)
@@ -44,7 +44,7 @@ func TestNackedComesAgainOnAQuietStream(t *testing.T) {
 	}
 }
 
-func TestNackedComesNoSoonerThanItAsks(t *testing.T) {
+func TestNackedMessageIsRedeliveredAfterItsDelay(t *testing.T) {
 	t.Parallel()
 	f := shared(t)
 	f.add(t, "a", "b")
@@ -62,7 +62,7 @@ func TestNackedComesNoSoonerThanItAsks(t *testing.T) {
 	}
 }
 
-func TestNackedEntryIsOthersWhenItIsDueAfterSubscriptionEnds(t *testing.T) {
+func TestNackedEntryGoesToOthersAfterSubscriptionEnds(t *testing.T) {
 	t.Parallel()
 	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
 		f := newFixture(t, client)
@@ -115,7 +115,7 @@ func TestFailingMessagesDoNotStopOthers(t *testing.T) {
 	}
 }
 
-func TestClaimedBetweenNackAndRedelivery(t *testing.T) {
+func TestNackedEntryThatAnotherClaimedIsNotRedelivered(t *testing.T) {
 	t.Parallel()
 	f := shared(t)
 	ids := f.add(t, "a", "b")
@@ -133,7 +133,7 @@ func TestClaimedBetweenNackAndRedelivery(t *testing.T) {
 	}
 }
 
-func TestRefusedForGoodComesNoSoonerThanMaxIdleTime(t *testing.T) {
+func TestRefusedMessageIsRedeliveredAfterMaxIdleTime(t *testing.T) {
 	t.Parallel()
 	f := shared(t)
 	f.add(t, "a")
@@ -153,7 +153,7 @@ func TestRefusedForGoodComesNoSoonerThanMaxIdleTime(t *testing.T) {
 	}
 }
 
-func TestMalformedEntryDoesNotHarmItsBatch(t *testing.T) {
+func TestMalformedEntryDoesNotAffectItsBatch(t *testing.T) {
 	t.Parallel()
 	for name, unmarshal := range map[string]func(string, map[string]any) (*message.RawMessage, error){
 		"error": func(string, map[string]any) (*message.RawMessage, error) { return nil, message.ErrDecode },

@@ -45,7 +45,7 @@ func (o *observed) observer() stream.Observer {
 	}
 }
 
-func TestObserver(t *testing.T) {
+func TestObserverReceivesEachSettlementWithItsDeliveries(t *testing.T) {
 	t.Parallel()
 	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
 		f, seen := newFixture(t, client), &observed{}
@@ -102,7 +102,7 @@ func TestObserver(t *testing.T) {
 	})
 }
 
-func TestObserverHearsOfMessagesOfPartitionsSingleAndInBatches(t *testing.T) {
+func TestObserverReceivesMessagesOfPartitionsSingleAndInBatches(t *testing.T) {
 	t.Parallel()
 	client := redistest.Shared(t).Client(t)
 	name := redistest.Namespace(t)

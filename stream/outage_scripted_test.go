@@ -44,7 +44,7 @@ func failTwice() func([]string) any {
 	}
 }
 
-func TestPausesBetweenReads(t *testing.T) {
+func TestPausesBetweenFailedReadsDouble(t *testing.T) {
 	t.Parallel()
 	inBubble(t, &scripted.Group{Say: map[string]any{"xreadgroup": failTwice()}}, stream.SubscriberConfig{Consumer: "me", ClaimInterval: time.Hour}, func(t *testing.T, s subscribed) {
 		time.Sleep(5 * time.Minute)
@@ -54,7 +54,7 @@ func TestPausesBetweenReads(t *testing.T) {
 	})
 }
 
-func TestPausesBetweenRedeliveries(t *testing.T) {
+func TestPausesBetweenFailedRedeliveriesDouble(t *testing.T) {
 	t.Parallel()
 	answers := &scripted.Group{Fresh: []any{scripted.Entry("1-0")}, Say: map[string]any{"fetch": failTwice()}}
 	inBubble(t, answers, stream.SubscriberConfig{Consumer: "me"}, func(t *testing.T, s subscribed) {
@@ -67,7 +67,7 @@ func TestPausesBetweenRedeliveries(t *testing.T) {
 	})
 }
 
-func TestPausesBetweenBurials(t *testing.T) {
+func TestPausesBetweenFailedDeadLettersDouble(t *testing.T) {
 	t.Parallel()
 	answers := &scripted.Group{Say: map[string]any{"deadletter": failTwice()}}
 	inBubble(t, answers, stream.SubscriberConfig{Consumer: "me", MaxDeliveries: 1}, func(t *testing.T, s subscribed) {
@@ -82,7 +82,7 @@ func TestPausesBetweenBurials(t *testing.T) {
 	})
 }
 
-func TestOwnEntriesThatCannotBeReadAtFirst(t *testing.T) {
+func TestOwnEntriesAreReadAgainAfterAnError(t *testing.T) {
 	t.Parallel()
 	rows := []any{scripted.Pending("1-0", time.Hour, 1)}
 	for name, say := range map[string]map[string]any{
@@ -100,7 +100,7 @@ func TestOwnEntriesThatCannotBeReadAtFirst(t *testing.T) {
 	}
 }
 
-func TestOwnEntriesThatAreAnothersLeaveTheirPlaces(t *testing.T) {
+func TestOwnEntriesThatAnotherClaimedFreeTheirPlaces(t *testing.T) {
 	t.Parallel()
 	answers := &scripted.Group{Own: []any{scripted.Pending("1-0", time.Hour, 1), scripted.Pending("2-0", time.Hour, 1)}, Say: map[string]any{"fetch": []any{[]any{}, []any{1, []any{"data", "x"}}}}}
 	inBubble(t, answers, stream.SubscriberConfig{BatchSize: 4, Consumer: "me"}, func(t *testing.T, s subscribed) {
@@ -114,8 +114,7 @@ func TestOwnEntriesThatAreAnothersLeaveTheirPlaces(t *testing.T) {
 	})
 }
 
-// TestTakeoverWhoseReplyWasLost checks entries that a takeover with a lost reply has assigned to this consumer.
-func TestTakeoverWhoseReplyWasLost(t *testing.T) {
+func TestEntriesOfATakeoverWithALostReplyAreDelivered(t *testing.T) {
 	t.Parallel()
 	for failure, leaves := range map[error]bool{scripted.ErrCut: false, errRefused: true} {
 		answers := &scripted.Group{All: []any{scripted.Pending("1-0", time.Hour, 1)}, Say: map[string]any{"takeover": failure}}
@@ -133,7 +132,7 @@ func TestTakeoverWhoseReplyWasLost(t *testing.T) {
 	}
 }
 
-func TestIdleEntriesOnTheSecondPage(t *testing.T) {
+func TestIdleEntriesOnTheSecondPageAreTakenOver(t *testing.T) {
 	t.Parallel()
 	page := make([]any, group.Page)
 	for i := range page {
@@ -147,8 +146,8 @@ func TestIdleEntriesOnTheSecondPage(t *testing.T) {
 	})
 }
 
-// TestWhatADeadLetterSaysOfTheTimeBefore checks that the first delivery is the one before the process began.
-func TestWhatADeadLetterSaysOfTheTimeBefore(t *testing.T) {
+// TestDeadLetterHasTheFirstDeliveryOfAnEarlierProcess checks that the first delivery is the one before the process began.
+func TestDeadLetterHasTheFirstDeliveryOfAnEarlierProcess(t *testing.T) {
 	t.Parallel()
 	answers := &scripted.Group{Own: []any{scripted.Pending("1-0", 8*time.Second, 1)}}
 	inBubble(t, answers, stream.SubscriberConfig{Consumer: "me", MaxDeliveries: 2}, func(t *testing.T, s subscribed) {
@@ -162,7 +161,7 @@ func TestWhatADeadLetterSaysOfTheTimeBefore(t *testing.T) {
 	})
 }
 
-func TestHeartbeatsWorkAgain(t *testing.T) {
+func TestFailureAndRecoveryOfHeartbeatsAreLogged(t *testing.T) {
 	t.Parallel()
 	answers := &scripted.Group{Fresh: []any{scripted.Entry("1-0")}, Say: map[string]any{"hold": scripted.InTurn(errRefused, scripted.Usual)}}
 	inBubble(t, answers, stream.SubscriberConfig{Consumer: "me"}, func(t *testing.T, s subscribed) {
@@ -174,7 +173,7 @@ func TestHeartbeatsWorkAgain(t *testing.T) {
 	})
 }
 
-func TestConsumersThatWereGone(t *testing.T) {
+func TestRemovedConsumersAreCountedAndErrorsLogged(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		answer func([]string) any
@@ -197,7 +196,7 @@ func TestConsumersThatWereGone(t *testing.T) {
 	}
 }
 
-func TestWhatNobodyTookHoldsNobodyInItsGroup(t *testing.T) {
+func TestConsumerWithUnreceivedMessagesLeavesItsGroup(t *testing.T) {
 	t.Parallel()
 	inBubble(t, &scripted.Group{Fresh: []any{scripted.Entry("1-0")}}, stream.SubscriberConfig{}, func(t *testing.T, s subscribed) {
 		synctest.Wait()
@@ -208,7 +207,7 @@ func TestWhatNobodyTookHoldsNobodyInItsGroup(t *testing.T) {
 	})
 }
 
-func TestSubscribeAgain(t *testing.T) {
+func TestSubscribeFailsWhileSubscribedAndWorksAfterAnError(t *testing.T) {
 	t.Parallel()
 	inBubble(t, &scripted.Group{}, stream.SubscriberConfig{}, func(t *testing.T, s subscribed) {
 		if _, err := s.Subscribe(t.Context()); !errors.Is(err, stream.ErrSubscribed) {

@@ -75,7 +75,7 @@ func (f *fakeServer) ProcessHook(redis.ProcessHook) redis.ProcessHook {
 	}
 }
 
-func TestMinutesOfOutage(t *testing.T) {
+func TestSubscriptionSurvivesMinutesOfEachOutage(t *testing.T) {
 	t.Parallel()
 	for name, err := range map[string]error{
 		"no network":   errors.New("dial tcp: connection refused"),

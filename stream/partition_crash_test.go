@@ -87,7 +87,7 @@ func (c *crew) stall() (wake func()) {
 	return func() { _ = child.Process.Signal(syscall.SIGCONT) } // it may be dead by then
 }
 
-func TestKilledMembers(t *testing.T) {
+func TestKilledMembersLoseNoMessageAndKeepOrder(t *testing.T) {
 	t.Parallel()
 	kills, rounds, aggregates := 3, 15, 200
 	if os.Getenv("LUATX_VERIFY") != "" {
@@ -96,7 +96,7 @@ func TestKilledMembers(t *testing.T) {
 	killMembers(t, kills, rounds, aggregates, false)
 }
 
-func TestKilledMembersWithPositions(t *testing.T) {
+func TestKilledMembersWithPositionsLoseNoMessageAndKeepOrder(t *testing.T) {
 	t.Parallel()
 	kills, rounds, aggregates := 3, 20, 500
 	if os.Getenv("LUATX_VERIFY") != "" {
@@ -252,7 +252,7 @@ func TestLateReadOfAFormerOwnerReturnsNothing(t *testing.T) {
 	book.wantInOrder(t, 1, 3)
 }
 
-func TestPartitionGoesOnWhileItsSlotMigrates(t *testing.T) {
+func TestPartitionContinuesWhileItsSlotMigrates(t *testing.T) {
 	t.Parallel()
 	cluster := redistest.Cluster(t)
 	if b, err := redistest.Find(); err == nil && b.AtLeast(7, 2) && !b.AtLeast(7, 4) {
@@ -278,9 +278,9 @@ func TestPartitionGoesOnWhileItsSlotMigrates(t *testing.T) {
 	p.wantApplied(t, 20, 20)
 }
 
-// TestPartitionsOfASickServer checks that members outlast a server that is stopped for longer than their leases, loses its
-// scripts, or is killed and restarted.
-func TestPartitionsOfASickServer(t *testing.T) {
+// TestMembersSurviveAServerThatStopsForgetsOrRestarts checks that members outlast a server that is stopped for longer than
+// their leases, loses its scripts, or is killed and restarted.
+func TestMembersSurviveAServerThatStopsForgetsOrRestarts(t *testing.T) {
 	t.Parallel()
 	server := redistest.Single(t, redistest.Own(), redistest.Config("appendonly yes", "appendfsync always"))
 	client := server.Client(t, func(o *redis.Options) { o.ReadTimeout = 300 * time.Millisecond })

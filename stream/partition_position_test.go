@@ -73,7 +73,7 @@ func TestFailedMessageStopsThoseBehindItUnderPositions(t *testing.T) {
 	})
 }
 
-func TestConsumerGoesOnAfterItsPositionsWereSetBack(t *testing.T) {
+func TestConsumerContinuesAfterItsPositionsWereSetBack(t *testing.T) {
 	t.Parallel()
 	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
 		p := newParted(t, client, 2)

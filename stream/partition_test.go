@@ -74,7 +74,7 @@ func (p *parted) abandon(t *testing.T, i int, count int64, lease time.Duration) 
 	redistest.Must(t, p.client.HSet(ctx, name, "owner", "dead", "until", time.Now().Add(lease).UnixMilli()).Err())
 }
 
-func TestNewOwnerWaitsForTheLeaseAndBeginsWithWhatWasLeft(t *testing.T) {
+func TestNewOwnerWaitsForTheLeaseAndBeginsWithUnfinishedMessages(t *testing.T) {
 	t.Parallel()
 	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
 		p, book := newParted(t, client, 1), &handledBook{}
@@ -103,9 +103,9 @@ func TestNewOwnerWaitsForTheLeaseAndBeginsWithWhatWasLeft(t *testing.T) {
 	})
 }
 
-// TestTakesOverThoughTheFirstRequestIsLost loses the first request of a new owner. The owner must still take over all
+// TestNewOwnerTakesOverThoughItsFirstRequestIsLost loses the first request of a new owner. The owner must still take over all
 // entries before it delivers any, because the old owner could otherwise commit messages out of order.
-func TestTakesOverThoughTheFirstRequestIsLost(t *testing.T) {
+func TestNewOwnerTakesOverThoughItsFirstRequestIsLost(t *testing.T) {
 	t.Parallel()
 	proxy := redistest.Proxy(t, redistest.Shared(t).Addr())
 	client := redistest.Client(t, proxy.Addr(), func(o *redis.Options) { o.MaxRetries = -1 }) // the client would repeat the request
@@ -135,7 +135,7 @@ func TestTakesOverThoughTheFirstRequestIsLost(t *testing.T) {
 	}
 }
 
-func TestNackedMessageComesAgainBeforeThoseBehindIt(t *testing.T) {
+func TestNackedMessageIsRedeliveredBeforeLaterOnes(t *testing.T) {
 	t.Parallel()
 	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
 		for _, mode := range []string{"subscribe", "consume"} {
@@ -173,7 +173,7 @@ func TestNackedMessageComesAgainBeforeThoseBehindIt(t *testing.T) {
 	})
 }
 
-func TestPartitionWithMaxDeliveriesGoesOnInOrderBehindADeadLetter(t *testing.T) {
+func TestPartitionWithMaxDeliveriesContinuesInOrderBehindADeadLetter(t *testing.T) {
 	t.Parallel()
 	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
 		p, book := newParted(t, client, 1), &handledBook{}
@@ -213,7 +213,7 @@ func TestPartitionWithMaxDeliveriesGoesOnInOrderBehindADeadLetter(t *testing.T) 
 	})
 }
 
-func TestMessageThatKilledItsMembersIsNotGivenOutAgain(t *testing.T) {
+func TestMessageThatKilledItsMembersIsNotDeliveredAgain(t *testing.T) {
 	t.Parallel()
 	f := shared(t)
 	p, book := newParted(t, f.client, 1), &handledBook{}
@@ -239,7 +239,7 @@ func (p *parted) pendingIDs(t *testing.T) (ids []string) {
 	return ids
 }
 
-func TestPartitionWithoutMaxDeliveriesStandsStillAndOthersGoOn(t *testing.T) {
+func TestPartitionWithoutMaxDeliveriesStopsAndOthersContinue(t *testing.T) {
 	t.Parallel()
 	f := shared(t)
 	p, book := newParted(t, f.client, 2), &handledBook{}
@@ -325,7 +325,7 @@ func TestHangingHandlerWithNoHeartbeatLosesItsPartition(t *testing.T) {
 	}
 }
 
-func TestPartitionedPublisherRoutes(t *testing.T) {
+func TestPartitionedPublisherWritesToThePartitionOfTheAggregate(t *testing.T) {
 	t.Parallel()
 	_, client := redistest.Mini(t)
 	keyspace := luatx.Partitions(16).WithPrefix("shop")
@@ -357,7 +357,7 @@ func TestPartitionedPublisherRoutes(t *testing.T) {
 	}
 }
 
-func TestPartitionedRefuses(t *testing.T) {
+func TestPartitionedSubscriberRejectsInvalidConfig(t *testing.T) {
 	t.Parallel()
 	_, client := redistest.Mini(t)
 	type cfg = stream.PartitionedConfig
@@ -402,7 +402,7 @@ func TestPartitionedRefuses(t *testing.T) {
 	}
 }
 
-func TestPartitionedSubscribesOnce(t *testing.T) {
+func TestPartitionedSubscriberSubscribesAgainOnlyAfterItsEnd(t *testing.T) {
 	t.Parallel()
 	f := shared(t)
 	p := newParted(t, f.client, 2)

@@ -56,7 +56,7 @@ func TestSendKeepsTheOrderAndFillsIDs(t *testing.T) {
 	}
 }
 
-func TestSendSettlesNothing(t *testing.T) {
+func TestSendDoesNotSettleMessages(t *testing.T) {
 	t.Parallel()
 	f := shared(t)
 	msg := order("1")
@@ -67,7 +67,7 @@ func TestSendSettlesNothing(t *testing.T) {
 	}
 }
 
-func TestSendHasAnErrorForEachMessage(t *testing.T) {
+func TestSendReturnsAnErrorForEachFailedMessage(t *testing.T) {
 	t.Parallel()
 	for name, client := range map[string]func(*testing.T) redis.UniversalClient{
 		"server":  func(t *testing.T) redis.UniversalClient { t.Helper(); return redistest.Shared(t).Client(t) },
@@ -129,7 +129,7 @@ func TestSendHasAnErrorForEachMessage(t *testing.T) {
 	}
 }
 
-func TestMaxLen(t *testing.T) {
+func TestMaxLenTrimsExactlyOrApproximately(t *testing.T) {
 	t.Parallel()
 	for exact, trim := range map[bool]string{true: "=", false: "~"} {
 		proxy := redistest.Proxy(t, redistest.Shared(t).Addr())
@@ -147,7 +147,7 @@ func TestMaxLen(t *testing.T) {
 	}
 }
 
-func TestPublishAcksWhatIsWritten(t *testing.T) {
+func TestPublishAcksWrittenMessages(t *testing.T) {
 	t.Parallel()
 	f := shared(t)
 	in := make(chan *message.RawMessage, 10)
@@ -202,7 +202,7 @@ func (f beforePipelines) ProcessPipelineHook(next redis.ProcessPipelineHook) red
 	}
 }
 
-func TestPublishWritesWhatItTookBeforeItsContextEnded(t *testing.T) {
+func TestPublishWritesMessagesReadBeforeItsContextEnded(t *testing.T) {
 	t.Parallel()
 	f := shared(t)
 	ctx, cancel := context.WithCancel(t.Context())
@@ -232,7 +232,7 @@ func TestWriteWithALostReplyIsWrittenAgain(t *testing.T) {
 	}
 }
 
-func TestOutboxEntriesStayUntilTheirDestinationHasTakenThem(t *testing.T) {
+func TestOutboxEntriesStayUntilTheirDestinationAcceptsThem(t *testing.T) {
 	t.Parallel()
 	f := shared(t)
 	for _, id := range []string{"1", "2"} {

@@ -26,8 +26,8 @@ const (
 	soakNodes = 3
 )
 
-// soakFor returns the duration of TestSoak: LUATX_SOAK, or five minutes if LUATX_VERIFY is set. Otherwise, it skips the
-// test.
+// soakFor returns the duration of TestSubscribersLoseNoMessageAndLeakNothing: LUATX_SOAK, or five minutes if LUATX_VERIFY is
+// set. Otherwise, it skips the test.
 func soakFor(t *testing.T) time.Duration {
 	t.Helper()
 	if text := os.Getenv("LUATX_SOAK"); text != "" {
@@ -121,7 +121,7 @@ func (s *soak) sample(t *testing.T) sample {
 	return sample{int64(m.HeapAlloc), int64(runtime.NumGoroutine()), server - backlog}
 }
 
-func TestSoak(t *testing.T) {
+func TestSubscribersLoseNoMessageAndLeakNothing(t *testing.T) {
 	length := soakFor(t)
 	f := newFixture(t, redistest.Single(t, redistest.Own()).Client(t))
 	s := &soak{fixture: f}

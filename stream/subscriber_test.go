@@ -74,7 +74,7 @@ func TestEntryWithoutIdentityGetsItsIDAndTheStreamsKey(t *testing.T) {
 	}
 }
 
-func TestNeverMoreInFlightThanAskedFor(t *testing.T) {
+func TestInFlightNeverExceedsMaxInFlight(t *testing.T) {
 	t.Parallel()
 	f := shared(t)
 	for range 10 {
@@ -113,7 +113,7 @@ func TestNeverMoreInFlightThanAskedFor(t *testing.T) {
 	}
 }
 
-func TestStopsAndIsUsedAgain(t *testing.T) {
+func TestSubscriberCanBeUsedAgainAfterItStops(t *testing.T) {
 	t.Parallel()
 	f := shared(t)
 	sub := f.subscribe(t, f.config())
@@ -125,7 +125,7 @@ func TestStopsAndIsUsedAgain(t *testing.T) {
 	wantData(t, run(t, sub.Subscriber).next(t), "a")
 }
 
-func TestConsumerWithADefaultNameLeaves(t *testing.T) {
+func TestConsumerWithADefaultNameLeavesItsGroup(t *testing.T) {
 	t.Parallel()
 	f := shared(t)
 	f.add(t, "a", "b")
@@ -156,7 +156,7 @@ func TestConsumerWithADefaultNameLeaves(t *testing.T) {
 	f.wantPending(t, 1)
 }
 
-func TestNamedConsumerReadsAgainWhatItHad(t *testing.T) {
+func TestNamedConsumerReadsItsPendingEntriesFirst(t *testing.T) {
 	t.Parallel()
 	f := shared(t)
 	f.add(t, "a", "b", "c")
@@ -172,7 +172,7 @@ func TestNamedConsumerReadsAgainWhatItHad(t *testing.T) {
 	f.wantPending(t, 0)
 }
 
-func TestStartID(t *testing.T) {
+func TestGroupStartsBehindStartID(t *testing.T) {
 	t.Parallel()
 	f := shared(t)
 	ids := f.add(t, "a", "b")
@@ -186,7 +186,7 @@ func TestStartID(t *testing.T) {
 	wantData(t, f.subscribe(t, cfg).next(t), "b")
 }
 
-func TestSubscribeSaysWhatIsWrong(t *testing.T) {
+func TestSubscribeReturnsErrorsOfTheServer(t *testing.T) {
 	t.Parallel()
 	f := shared(t)
 	redistest.Must(t, f.client.Set(t.Context(), f.key, "x", time.Minute).Err())

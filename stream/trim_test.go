@@ -38,7 +38,7 @@ func (f *fixture) trim(t testing.TB) int64 {
 	return n
 }
 
-func TestTrimAcked(t *testing.T) {
+func TestTrimAckedRemovesEntriesAckedByEveryGroup(t *testing.T) {
 	t.Parallel()
 	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
 		f := newFixture(t, client)
@@ -98,7 +98,7 @@ func TestTrimAckedComparesIDsExactly(t *testing.T) {
 	}
 }
 
-func TestTrimAckedTakesNothingThatAGroupHasNotAcknowledged(t *testing.T) {
+func TestTrimAckedKeepsEntriesThatAGroupHasNotAcked(t *testing.T) {
 	t.Parallel()
 	f := shared(t)
 	rapid.Check(t, func(rt *rapid.T) {
@@ -150,7 +150,7 @@ func TestTrimAckedTakesNothingThatAGroupHasNotAcknowledged(t *testing.T) {
 	})
 }
 
-func TestPublisherTrims(t *testing.T) {
+func TestPublisherTrimsAckedEntriesOncePerInterval(t *testing.T) {
 	t.Parallel()
 	f, proxy := proxied(t)
 	sub := f.subscribe(t, f.config())

@@ -13,7 +13,7 @@ import (
 	"github.com/luatx/luatx/trigger"
 )
 
-func TestDriversConform(t *testing.T) {
+func TestDriversPassTheSuite(t *testing.T) {
 	t.Parallel()
 	run := func(context.Context, *message.RawMessage) error { return nil }
 	for name, mode := range map[string]func(c *trigger.Config, key string){

@@ -10,8 +10,7 @@ import (
 	"github.com/luatx/luatx/internal/test/redistest"
 )
 
-// TestPictures takes the pictures of docs/console.md.
-func TestPictures(t *testing.T) {
+func TestPicturesOfTheConsolePageAreTaken(t *testing.T) {
 	if os.Getenv("CONSOLE_PICTURES") == "" {
 		t.Skip("CONSOLE_PICTURES=1 takes the pictures of docs/console.md")
 	}

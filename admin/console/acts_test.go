@@ -41,7 +41,7 @@ func TestConsoleProposesACanary(t *testing.T) {
 	})
 }
 
-func TestConsoleRearmsOnlyWhatItsPreviewShowed(t *testing.T) {
+func TestConsoleRearmsOnlyEventsOfItsPreview(t *testing.T) {
 	t.Parallel()
 	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
 		tr, op := admintest.Service(t, client, 4)
@@ -113,7 +113,7 @@ func TestConsoleRearmsOnlyWhatItsPreviewShowed(t *testing.T) {
 	})
 }
 
-func TestConsoleRearmsAndDiscardsOnlyWhatWasSelected(t *testing.T) {
+func TestConsoleRearmsAndDiscardsOnlySelectedEvents(t *testing.T) {
 	t.Parallel()
 	tr, op := admintest.Service(t, redistest.Shared(t).Client(t), 4)
 	for _, id := range []string{"1", "2", "3"} {

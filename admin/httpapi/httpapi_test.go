@@ -317,7 +317,7 @@ func TestStatsHaveRatesSinceAQueryOfTheLastMinute(t *testing.T) {
 	redistest.Eventually(t, "rates", func() bool { return replied[stats](t, h, http.MethodGet, "/api/stats", "", 200).Rates != nil })
 }
 
-func TestServerThatDoesNotAnswerMakesRequestsUnavailable(t *testing.T) {
+func TestServerThatDoesNotReplyMakesRequestsUnavailable(t *testing.T) {
 	t.Parallel()
 	server, client := redistest.Mini(t)
 	_, h := handler(t, client, httpapi.Config{Logger: slog.New(slog.DiscardHandler), Timeout: 5 * time.Second})

@@ -28,7 +28,7 @@ var addressed = [][]string{
 	{"repair", "--yes", "--retention", "24h"},
 }
 
-func TestEveryCommandButTheseNeedsAServiceAtItsAddress(t *testing.T) {
+func TestCommandsNeedAServiceAtTheirAddressUnlessListed(t *testing.T) {
 	t.Parallel()
 	others := map[string]need{
 		"demo": ownServer, "bench": ownServer, "keys rename": ownServer, "keys compare": newService, "parked import": newService,
@@ -104,7 +104,7 @@ func everyNode(t *testing.T, client redis.UniversalClient, args ...any) {
 	redistest.Must(t, client.Do(t.Context(), args...).Err())
 }
 
-func TestUserOfTheDocumentedACLSeesWhatItMayRead(t *testing.T) {
+func TestUserOfTheDocumentedACLReadsOnlyItsNamespaces(t *testing.T) {
 	t.Parallel()
 	onBoth(t, ownServerOf, func(t *testing.T, client redis.UniversalClient, addr string) {
 		binary, err := redistest.Find()

@@ -14,7 +14,7 @@ import (
 	"github.com/luatx/luatx/outbox"
 )
 
-func TestProcessesAndTriggersListWhatHasRegisteredItself(t *testing.T) {
+func TestProcessesAndTriggersListRegisteredOnes(t *testing.T) {
 	t.Parallel()
 	everywhere(t, func(t *testing.T, client redis.UniversalClient, s site) {
 		ctx, list := redistest.Soon(t), link.Of(s.service(client)).Processes

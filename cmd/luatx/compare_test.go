@@ -82,7 +82,7 @@ func TestKeysCompareCountsMarksOfEitherModeAndDifferingIdentities(t *testing.T) 
 	})
 }
 
-func TestKeysCompareTakesTheTagOfTheStreamForTheAggregate(t *testing.T) {
+func TestKeysCompareUsesTheTagOfTheStreamAsTheAggregate(t *testing.T) {
 	t.Parallel()
 	everywhere(t, func(t *testing.T, client redis.UniversalClient, s site) {
 		in := luatx.Partitions(4).WithPrefix(s.namespace).TagKey(luatx.Partitions(4).Tags()[0], "in")

@@ -118,7 +118,7 @@ func TestKeptKeysHoldTheBooksUnderThePrintedNamespace(t *testing.T) {
 	}
 }
 
-func TestDemoOnCluster(t *testing.T) {
+func TestDemoOnClusterKeepsScriptedBooksExact(t *testing.T) {
 	t.Parallel()
 	cluster := redistest.SharedCluster(t)
 	client := cluster.Client(t)
@@ -174,7 +174,7 @@ func TestDemoWorksUnderFireOverTLSWithPassword(t *testing.T) {
 	}
 }
 
-func TestDemoReportsServerThatTakesNoWrites(t *testing.T) {
+func TestDemoReportsServerThatRejectsWrites(t *testing.T) {
 	t.Parallel()
 	_, replica := redistest.WithReplica(t)
 	status, _, stderr := run(t.Context(), "", "demo", "--redis", replica.Addr())
@@ -183,7 +183,7 @@ func TestDemoReportsServerThatTakesNoWrites(t *testing.T) {
 	}
 }
 
-func TestDemoOnRealOrdersEverywhere(t *testing.T) {
+func TestDemoKeepsScriptedBooksOfRealOrdersExactEverywhere(t *testing.T) {
 	name := os.Getenv("LUATX_ORDERS")
 	if name == "" || os.Getenv("LUATX_VERIFY") == "" {
 		t.Skip("LUATX_ORDERS does not name a file of orders, or LUATX_VERIFY is not set")

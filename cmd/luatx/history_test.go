@@ -14,7 +14,7 @@ import (
 	"github.com/luatx/luatx/internal/test/redistest"
 )
 
-func TestHistoryAnswersWhatHappenedAtATime(t *testing.T) {
+func TestHistoryListsEventsAndFailuresOfATime(t *testing.T) {
 	t.Parallel()
 	everywhere(t, func(t *testing.T, client redis.UniversalClient, s site) {
 		ctx, tr := redistest.Soon(t), s.service(client)

@@ -24,7 +24,7 @@ func accounts(t *testing.T, client redis.UniversalClient, n int) string {
 	return lead
 }
 
-func TestKeysRenamePreviewsRenamesAndReportsWhatDoesNotFit(t *testing.T) {
+func TestKeysRenamePreviewsRenamesAndReportsKeysThatDoNotFit(t *testing.T) {
 	t.Parallel()
 	onBoth(t, redistest.Shared, func(t *testing.T, client redis.UniversalClient, addr string) {
 		lead := accounts(t, client, 40)

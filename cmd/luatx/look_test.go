@@ -121,7 +121,7 @@ func TestFeederKeepsToItsLimitAndRateUntilItsContextEnds(t *testing.T) {
 	}
 }
 
-func TestObserverReadsBackWhatTheBooksWrote(t *testing.T) {
+func TestObserverReadsTheValuesThatTheBooksWrote(t *testing.T) {
 	t.Parallel()
 	o, _ := newObserver(t, shop.Scripted)
 	books, ctx := redisBooks{o.client, o.keys}, t.Context()

@@ -207,7 +207,7 @@ func TestRepairDryRunChangesNothingAndFixNeedsYesAndRetention(t *testing.T) {
 	})
 }
 
-func TestReadingCommandsPrintWhatTheyFind(t *testing.T) {
+func TestReadingCommandsPrintTheStateOfTheService(t *testing.T) {
 	t.Parallel()
 	everywhere(t, func(t *testing.T, client redis.UniversalClient, s site) {
 		key := "{" + redistest.Tag(t) + "}:in"
@@ -331,7 +331,7 @@ func TestEnvironmentNamesServerAndService(t *testing.T) {
 	}
 }
 
-func TestCompletionKnowsEveryCommandAndItsFlags(t *testing.T) {
+func TestCompletionListsEveryCommandAndItsFlags(t *testing.T) {
 	t.Parallel()
 	for _, shell := range []string{"bash", "zsh", "fish"} {
 		status, out, errs := run(t.Context(), "", "completion", shell)

@@ -70,8 +70,8 @@ func (term *terminal) text() string {
 	return term.shown.String()
 }
 
-// TestTerminalIsAskedAndOnlyTheShownIsChanged runs the program at a terminal.
-func TestTerminalIsAskedAndOnlyTheShownIsChanged(t *testing.T) {
+// TestTerminalMustConfirmAndOnlyShownEventsChange runs the program at a terminal.
+func TestTerminalMustConfirmAndOnlyShownEventsChange(t *testing.T) {
 	t.Parallel()
 	server := redistest.Shared(t)
 	s := newSite(t, server.Addr())

@@ -78,7 +78,7 @@ func (a authority) get(url, token string, client *tls.Certificate) (status int, 
 	return status, state.PeerCertificates[0].Subject.CommonName, nil
 }
 
-func TestServeTLSAndClientCertificates(t *testing.T) {
+func TestServeAcceptsListedClientCertificatesOverTLS(t *testing.T) {
 	t.Parallel()
 	s, ca := newSite(t, redistest.Shared(t).Addr()), newAuthority(t)
 	_, certFile, keyFile := ca.issue("server", ca.cert, ca.key)

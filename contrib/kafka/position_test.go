@@ -71,7 +71,7 @@ func TestAssignmentStartsANewTenureAndARecreatedTopicANewEpoch(t *testing.T) {
 	}
 }
 
-func TestOrderedNamesWhatLosesTheOrder(t *testing.T) {
+func TestOrderedNamesTheSettingThatLosesTheOrder(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t, 1, "in")
 	start := kgo.ConsumeResetOffset(kgo.NewOffset().AtStart())
@@ -98,7 +98,7 @@ func TestOrderedNamesWhatLosesTheOrder(t *testing.T) {
 	}
 }
 
-func TestEngineRefusesPositionsOfASubscriberThatMaySkipRecords(t *testing.T) {
+func TestEngineRejectsPositionsOfASubscriberThatMaySkipRecords(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t, 1, "in")
 	sub, err := kafka.NewSubscriber(kafka.SubscriberConfig{})

@@ -18,8 +18,7 @@ import (
 	"github.com/luatx/luatx/relay"
 )
 
-// TestConformance tests the Publisher's properties that a relay relies on, with a Subscriber as the reader.
-func TestConformance(t *testing.T) {
+func TestPublisherPassesTheSuite(t *testing.T) {
 	t.Parallel()
 	for name, structured := range map[string]bool{"binary": false, "structured": true} {
 		t.Run(name, func(t *testing.T) {
@@ -54,8 +53,9 @@ func target(t testing.TB, structured bool) luatxtest.PublisherTarget {
 	return target
 }
 
-// TestRecords tests the records of an event in both modes, and that those with the same key are in one partition in order.
-func TestRecords(t *testing.T) {
+// TestRecordsOfAKeyAreInOnePartitionInOrder tests the records of an event in both modes, and that those with the same key are
+// in one partition in order.
+func TestRecordsOfAKeyAreInOnePartitionInOrder(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t, 5, "out")
 	var events []*message.RawMessage
@@ -86,8 +86,7 @@ func TestRecords(t *testing.T) {
 	}
 }
 
-// TestAnswers tests the results of failures for a relay.
-func TestAnswers(t *testing.T) {
+func TestPublisherClassifiesFailures(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t, 1, "out")
 	p := c.publisher()
@@ -114,9 +113,9 @@ func TestAnswers(t *testing.T) {
 	}
 }
 
-// TestOutageRepeatsNothing tests that an event that the client still has is not passed to it again. An outage with five attempts
-// of a relay results in one record.
-func TestOutageRepeatsNothing(t *testing.T) {
+// TestOutageOfSeveralAttemptsProducesOneRecord tests that an event that the client still has is not passed to it again. An
+// outage with five attempts of a relay results in one record.
+func TestOutageOfSeveralAttemptsProducesOneRecord(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t, 1, "out")
 	p := c.publisher(func(cfg *kafka.PublisherConfig) { cfg.Timeout = 100 * time.Millisecond })
@@ -142,8 +141,7 @@ func TestOutageRepeatsNothing(t *testing.T) {
 	}
 }
 
-// TestRefused tests which clients and configs are rejected.
-func TestRefused(t *testing.T) {
+func TestInvalidClientsAndConfigsAreRejected(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t, 1, "in")
 	for want, client := range map[string]*kgo.Client{

@@ -204,7 +204,7 @@ func TestStalledMemberIsFencedAfterARewind(t *testing.T) {
 	wake()
 }
 
-func TestRewindAppliesWhatIsBehindThePositionAgainOnce(t *testing.T) {
+func TestRewindAppliesRecordsBehindThePositionAgainOnce(t *testing.T) {
 	t.Parallel()
 	b := newBooks(t)
 	b.more(7)
@@ -227,7 +227,7 @@ func TestRewindAppliesWhatIsBehindThePositionAgainOnce(t *testing.T) {
 	}
 }
 
-func TestOwnerGoesOnAfterItsTenureWasReplaced(t *testing.T) {
+func TestOwnerContinuesAfterItsTenureWasReplaced(t *testing.T) {
 	t.Parallel()
 	b := newBooks(t)
 	b.more(3)

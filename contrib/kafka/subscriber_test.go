@@ -14,9 +14,10 @@ import (
 	"github.com/luatx/luatx/message"
 )
 
-// TestOrder tests that the records of a partition are handed out one after the other, each after the previous one was acked, and
-// a nacked one before those behind it. Each delivery of a record must have the same identity.
-func TestOrder(t *testing.T) {
+// TestPartitionIsDeliveredInOrderWithNackedRecordFirst tests that the records of a partition are handed out one after the
+// other, each after the previous one was acked, and a nacked one before those behind it. Each delivery of a record must have
+// the same identity.
+func TestPartitionIsDeliveredInOrderWithNackedRecordFirst(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t, 1, "in")
 	c.put("in", 0, "0", "1", "2", "3")
@@ -36,9 +37,9 @@ func TestOrder(t *testing.T) {
 	redistest.Eventually(t, "the offset", func() bool { return c.committed("in", 0) == 4 })
 }
 
-// TestWindow tests that with Concurrency, other records continue while one is not acked, and that no offset beyond it is
-// committed.
-func TestWindow(t *testing.T) {
+// TestNoOffsetBeyondAnUnackedRecordIsCommitted tests that with Concurrency, other records continue while one is not acked, and
+// that no offset beyond it is committed.
+func TestNoOffsetBeyondAnUnackedRecordIsCommitted(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t, 1, "in")
 	var values []string
@@ -70,9 +71,9 @@ func TestWindow(t *testing.T) {
 	redistest.Eventually(t, "the last offset", func() bool { return c.committed("in", 0) == 30 })
 }
 
-// TestRefusedRecords tests that records with permanent errors and invalid ones become dead letters. They block their partition if
-// there are no dead letters, or if these cannot be published.
-func TestRefusedRecords(t *testing.T) {
+// TestRefusedRecordsBecomeDeadLettersOrBlockTheirPartition tests that records with permanent errors and invalid ones become
+// dead letters. They block their partition if there are no dead letters, or if these cannot be published.
+func TestRefusedRecordsBecomeDeadLettersOrBlockTheirPartition(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t, 1, "in", "dead", "held")
 	for _, topic := range []string{"in", "held"} {
@@ -129,9 +130,9 @@ func TestRefusedRecords(t *testing.T) {
 	}
 }
 
-// TestRestart tests that a restarted service begins behind the records that were acked, even after its subscription's end, and
-// with those that were not.
-func TestRestart(t *testing.T) {
+// TestRestartedServiceContinuesBehindAckedRecords tests that a restarted service begins behind the records that were acked,
+// even after its subscription's end, and with those that were not.
+func TestRestartedServiceContinuesBehindAckedRecords(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t, 1, "in")
 	c.put("in", 0, "0", "1", "2", "3", "4")
@@ -158,9 +159,9 @@ func TestRestart(t *testing.T) {
 	}
 }
 
-// TestRebalance tests that a member that has lost a partition commits no more of its offsets, that its earlier acks were
-// committed, and that the new owner begins there.
-func TestRebalance(t *testing.T) {
+// TestMemberCommitsNothingAfterItLosesAPartition tests that a member that has lost a partition commits no more of its offsets,
+// that its earlier acks were committed, and that the new owner begins there.
+func TestMemberCommitsNothingAfterItLosesAPartition(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t, 2, "in")
 	for p := range int32(2) {

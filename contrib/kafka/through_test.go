@@ -14,10 +14,10 @@ import (
 	"github.com/luatx/luatx/relay"
 )
 
-// TestThrough sends plain records from Kafka to a handler, whose commit marks them as applied by partition and offset, counts
-// them and emits an event, and from the outbox by a relay back to Kafka. The service dies before it has committed an offset,
-// another one gets all records again, and every effect is there once.
-func TestThrough(t *testing.T) {
+// TestOrdersBecomeEventsOnceDespiteACrash sends plain records from Kafka to a handler, whose commit marks them as applied by
+// partition and offset, counts them and emits an event, and from the outbox by a relay back to Kafka. The service dies before
+// it has committed an offset, another one gets all records again, and every effect is there once.
+func TestOrdersBecomeEventsOnceDespiteACrash(t *testing.T) {
 	t.Parallel()
 	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
 		const orders, customers = 40, 5

@@ -94,7 +94,7 @@ func TestRecreatedStreamHasANewEpoch(t *testing.T) {
 	msg.Ack()
 }
 
-func TestOrderedNamesWhatLosesTheOrder(t *testing.T) {
+func TestOrderedNamesTheSettingThatLosesTheOrder(t *testing.T) {
 	t.Parallel()
 	b := newBroker(t)
 	for want, change := range map[string]func(c *nats.SubscriberConfig){

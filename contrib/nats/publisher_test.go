@@ -19,8 +19,7 @@ import (
 	"github.com/luatx/luatx/relay"
 )
 
-// TestConformance tests the Publisher's properties that a relay relies on, with a Subscriber as the reader.
-func TestConformance(t *testing.T) {
+func TestPublisherPassesTheSuite(t *testing.T) {
 	t.Parallel()
 	for name, structured := range map[string]bool{"binary": false, "structured": true} {
 		t.Run(name, func(t *testing.T) {
@@ -59,9 +58,9 @@ func target(t testing.TB, structured bool) luatxtest.PublisherTarget {
 	return target
 }
 
-// TestPublishedTwice tests that a stream stores an event that is published twice once, and both events of two sources with the
-// same ids.
-func TestPublishedTwice(t *testing.T) {
+// TestStreamStoresAnEventPublishedTwiceOnce tests that a stream stores an event that is published twice once, and both events
+// of two sources with the same ids.
+func TestStreamStoresAnEventPublishedTwiceOnce(t *testing.T) {
 	t.Parallel()
 	b := newBroker(t)
 	stream := b.stream("out")
@@ -91,8 +90,7 @@ func TestPublishedTwice(t *testing.T) {
 	}
 }
 
-// TestAnswers tests the results of failures for a relay.
-func TestAnswers(t *testing.T) {
+func TestPublisherClassifiesFailures(t *testing.T) {
 	t.Parallel()
 	b := newBroker(t)
 	b.stream("out")
@@ -136,8 +134,7 @@ func TestAnswers(t *testing.T) {
 	}
 }
 
-// TestOrder tests that events with the same key are stored in order, regardless of their number in a batch.
-func TestOrder(t *testing.T) {
+func TestEventsOfAKeyAreStoredInOrder(t *testing.T) {
 	t.Parallel()
 	b := newBroker(t)
 	b.stream("out")
@@ -159,8 +156,7 @@ func TestOrder(t *testing.T) {
 	}
 }
 
-// TestBindings tests how messages of other programs are decoded.
-func TestBindings(t *testing.T) {
+func TestSubscriberDecodesMessagesOfOtherPrograms(t *testing.T) {
 	t.Parallel()
 	b := newBroker(t)
 	b.stream("in")

@@ -92,7 +92,7 @@ func (b *books) wantList(want string) {
 	}
 }
 
-func TestRewindAppliesWhatIsBehindThePositionAgainOnce(t *testing.T) {
+func TestRewindAppliesMessagesBehindThePositionAgainOnce(t *testing.T) {
 	t.Parallel()
 	b := newBooks(t)
 	b.publish(0, 6)
@@ -108,7 +108,7 @@ func TestRewindAppliesWhatIsBehindThePositionAgainOnce(t *testing.T) {
 	b.wantList("0 1 2 3 4 5 4 5 6")
 }
 
-func TestRunningSubscriptionGoesOnAfterARewind(t *testing.T) {
+func TestRunningSubscriptionContinuesAfterARewind(t *testing.T) {
 	t.Parallel()
 	b := newBooks(t)
 	b.publish(0, 3)

@@ -16,9 +16,9 @@ import (
 	"github.com/luatx/luatx/message"
 )
 
-// TestIdentity tests that every delivery of a message without an identity gets the same one, and that no other message gets it,
-// not even one in a stream that was created again.
-func TestIdentity(t *testing.T) {
+// TestEveryDeliveryOfAMessageHasTheSameIdentity tests that every delivery of a message without an identity gets the same one,
+// and that no other message gets it, not even one in a stream that was created again.
+func TestEveryDeliveryOfAMessageHasTheSameIdentity(t *testing.T) {
 	t.Parallel()
 	b := newBroker(t)
 	b.stream("in")
@@ -48,8 +48,7 @@ func TestIdentity(t *testing.T) {
 	}
 }
 
-// TestSettlements tests what the server gets for an ack, a nack, a permanent error, and an invalid event.
-func TestSettlements(t *testing.T) {
+func TestSubscriberAcksRetriesOrDeadLettersMessages(t *testing.T) {
 	t.Parallel()
 	b := newBroker(t)
 	b.stream("in")
@@ -93,8 +92,7 @@ func TestSettlements(t *testing.T) {
 	}
 }
 
-// TestDeadLetterFails tests that a message is not terminated before its dead letter is published.
-func TestDeadLetterFails(t *testing.T) {
+func TestMessageIsNotTerminatedBeforeItsDeadLetterIsPublished(t *testing.T) {
 	t.Parallel()
 	b := newBroker(t)
 	b.stream("in")
@@ -108,8 +106,9 @@ func TestDeadLetterFails(t *testing.T) {
 	}
 }
 
-// TestHeartbeat tests that a slow handler keeps its message, and that it loses the message without progress signals.
-func TestHeartbeat(t *testing.T) {
+// TestHeartbeatKeepsTheMessageOfASlowHandler tests that a slow handler keeps its message, and that it loses the message without
+// progress signals.
+func TestHeartbeatKeepsTheMessageOfASlowHandler(t *testing.T) {
 	t.Parallel()
 	b := newBroker(t)
 	for name, silent := range map[string]bool{"beats": false, "silent": true} {
@@ -142,9 +141,9 @@ func TestHeartbeat(t *testing.T) {
 	}
 }
 
-// TestStop tests that messages that were not received are returned at once, and that those being handled can be acked after the
-// end.
-func TestStop(t *testing.T) {
+// TestStopReturnsUnreceivedMessagesAndAllowsLateAcks tests that messages that were not received are returned at once, and that
+// those being handled can be acked after the end.
+func TestStopReturnsUnreceivedMessagesAndAllowsLateAcks(t *testing.T) {
 	t.Parallel()
 	b := newBroker(t)
 	b.stream("in")
@@ -175,8 +174,7 @@ func TestStop(t *testing.T) {
 	})
 }
 
-// TestServerRestart tests that a subscription survives a restart of its server, even if the server has lost the consumer.
-func TestServerRestart(t *testing.T) {
+func TestSubscriptionSurvivesServerRestartsAndALostConsumer(t *testing.T) {
 	t.Parallel()
 	b := newBroker(t)
 	b.stream("in")
@@ -209,8 +207,7 @@ func TestServerRestart(t *testing.T) {
 	}
 }
 
-// TestRefusedConfigs tests the errors of invalid configs.
-func TestRefusedConfigs(t *testing.T) {
+func TestInvalidConfigsAreRejected(t *testing.T) {
 	t.Parallel()
 	b := newBroker(t)
 	b.stream("in")

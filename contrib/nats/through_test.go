@@ -15,9 +15,10 @@ import (
 	"github.com/luatx/luatx/relay"
 )
 
-// TestThrough sends orders from NATS to a handler, whose commit marks them as applied, counts them and emits an event, and from
-// the outbox by a relay back to NATS. Orders are sent twice, the server is stopped twice, and every effect is there once.
-func TestThrough(t *testing.T) {
+// TestOrdersBecomeEventsOnceDespiteServerRestarts sends orders from NATS to a handler, whose commit marks them as applied,
+// counts them and emits an event, and from the outbox by a relay back to NATS. Orders are sent twice, the server is stopped
+// twice, and every effect is there once.
+func TestOrdersBecomeEventsOnceDespiteServerRestarts(t *testing.T) {
 	t.Parallel()
 	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
 		b := newBroker(t)

@@ -9,7 +9,7 @@ import (
 
 func TestMain(m *testing.M) { said.Main(m) }
 
-func TestProgramPrintsWhatItsCommentSays(t *testing.T) {
+func TestProgramPrintsTheOutputInItsComment(t *testing.T) {
 	t.Parallel()
 	redistest.Need(t)
 	said.Check(t, run)

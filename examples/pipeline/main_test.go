@@ -8,7 +8,7 @@ import (
 
 func TestMain(m *testing.M) { said.Main(m) }
 
-func TestProgramPrintsWhatItsCommentSays(t *testing.T) {
+func TestProgramPrintsTheOutputInItsComment(t *testing.T) {
 	t.Parallel()
 	said.Check(t, run)
 }

@@ -27,7 +27,7 @@ func spec(t *testing.T, line string) Spec {
 	return s
 }
 
-func TestPolicyCoversTheTable(t *testing.T) {
+func TestPolicyCoversEveryCommandOfTheTable(t *testing.T) {
 	t.Parallel()
 	for _, problem := range Problems(facts) {
 		t.Error(problem)
@@ -205,7 +205,7 @@ var keyCases = []struct{ args, keys, changed, head string }{
 	{"LCS a b", "1 2", "", "-03"},
 }
 
-func TestKeysChangedKeysAndHeadOfCommands(t *testing.T) {
+func TestCommandsReturnTheirKeysChangedKeysAndHead(t *testing.T) {
 	t.Parallel()
 	for _, c := range keyCases {
 		args := words(c.args)
@@ -279,7 +279,7 @@ func TestEachReadHasItsGuard(t *testing.T) {
 	}
 }
 
-func TestKeysOfCommandsWithManyArguments(t *testing.T) {
+func TestKeysAreFoundAmongManyArguments(t *testing.T) {
 	t.Parallel()
 	for _, n := range []int{255, 256, 257, 258, 1000} {
 		args := make([]any, n+1)

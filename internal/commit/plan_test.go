@@ -142,7 +142,7 @@ func TestOfTooManyPlansTheLeastUsedMakesRoom(t *testing.T) {
 	assert.Equal(t, used, more-1, "plans in use that are left")
 }
 
-func TestPlanThatIsLeftToTheGeneralScriptTooOftenDoesWithout(t *testing.T) {
+func TestPlanThatFallsBackTooOftenIsNotCompiledAgain(t *testing.T) {
 	t.Parallel()
 	s := newService(t)
 	s.senders[1].CompileAfter(1)
@@ -186,7 +186,7 @@ func TestForgottenCompiledScriptsAreLoadedAgain(t *testing.T) {
 	}
 }
 
-func TestWhatIsTooLargeIsNotCompiled(t *testing.T) {
+func TestTransactionsThatAreTooLargeAreNotCompiled(t *testing.T) {
 	t.Parallel()
 	s := newService(t)
 	many := func(n int, head string, args ...any) []Command {

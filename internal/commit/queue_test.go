@@ -184,7 +184,7 @@ func own(t *testing.T, b *Commit) {
 	}
 }
 
-func TestLoneCallerSendsAtOnceAndLaterCallersShareTheNextFlightAndAScript(t *testing.T) {
+func TestLoneCallerSendsAtOnceAndLaterCallersShareAScript(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		set, server := newCounter(t)
@@ -211,7 +211,7 @@ func sorted(trips [][]int) [][]int {
 	return trips
 }
 
-func TestAScriptCarriesCommitsOfOneInputAtMost(t *testing.T) {
+func TestScriptHasCommitsOfAtMostOneInput(t *testing.T) {
 	t.Parallel()
 	set, server := newCounter(t)
 	want := []string{"", "s g c", "", "s2 g c", "s g2 c", "s g c2", "s g c", "s2 g c", ""}
@@ -237,7 +237,7 @@ func TestAScriptCarriesCommitsOfOneInputAtMost(t *testing.T) {
 	}
 }
 
-func TestQueueSendsFirstComeFirst(t *testing.T) {
+func TestQueueSendsCallersInTheirOrder(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		set, server := newCounter(t)
@@ -280,10 +280,10 @@ func TestFlightKeepsToMaxBatchSizeAndALargerTransactionFliesAlone(t *testing.T) 
 	})
 }
 
-// TestDepartingCaller tests that a caller returns when its context or its own deadline ends. If its request was not
-// sent, the error states that. If the request is in flight, the error states that it may have been executed. The flight
-// continues for the other callers and does not access the caller's memory.
-func TestDepartingCaller(t *testing.T) {
+// TestCallerThatLeavesLearnsWhetherItsRequestWasSent tests that a caller returns when its context or its own deadline ends. If
+// its request was not sent, the error states that. If the request is in flight, the error states that it may have been
+// executed. The flight continues for the other callers and does not access the caller's memory.
+func TestCallerThatLeavesLearnsWhetherItsRequestWasSent(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		after func(context.Context, time.Duration) (context.Context, time.Time)
@@ -369,7 +369,7 @@ func departing(t *testing.T, after func(context.Context, time.Duration) (context
 
 // A caller that has run out of time must not read fields of its call that a flight may still write. Only the race
 // detector finds such a read. It does not find it under synctest, whose clock synchronizes goroutines.
-func TestCallerDoesNotReadACallThatHeLeftInFlight(t *testing.T) {
+func TestCallerDoesNotReadACallThatItLeftInFlight(t *testing.T) {
 	t.Parallel()
 	set, server := newCounter(t)
 	first, second := make(chan struct{}), make(chan struct{})
@@ -397,9 +397,9 @@ func TestCallerDoesNotReadACallThatHeLeftInFlight(t *testing.T) {
 	assert.Is(t, lonely.Err, context.DeadlineExceeded, "left in flight")
 }
 
-// TestRedirectionInAPipeline tests that a redirection that a pipeline returns is not a reply, because the node that it leads to
-// may have executed the script. For a single request, it is final.
-func TestRedirectionInAPipeline(t *testing.T) {
+// TestRedirectionInAPipelineIsNotAReply tests that a redirection that a pipeline returns is not a reply, because the node that
+// it leads to may have executed the script. For a single request, it is final.
+func TestRedirectionInAPipelineIsNotAReply(t *testing.T) {
 	t.Parallel()
 	for _, requests := range []int{1, 2} {
 		synctest.Test(t, func(t *testing.T) {
@@ -418,9 +418,9 @@ func TestRedirectionInAPipeline(t *testing.T) {
 	}
 }
 
-// TestPoisonedNeighbour tests that a transaction that breaks the connection, or whose whole script the server rejects, does not
-// affect others in the same round trip.
-func TestPoisonedNeighbour(t *testing.T) {
+// TestFailingTransactionDoesNotAffectOthersInItsRoundTrip tests that a transaction that breaks the connection, or whose whole
+// script the server rejects, does not affect others in the same round trip.
+func TestFailingTransactionDoesNotAffectOthersInItsRoundTrip(t *testing.T) {
 	t.Parallel()
 	for name, failure := range map[string]error{"refused": nil, "connection cut": io.EOF, "half forgotten": answered("NOSCRIPT")} {
 		t.Run(name, func(t *testing.T) {

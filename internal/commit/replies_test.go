@@ -127,8 +127,7 @@ func TestReplyOfATimerWithMoreOrFewerRowsIsAnError(t *testing.T) {
 	}
 }
 
-// TestForeignShardAnswersAll tests that all callers who share a script get the single reply of a foreign shard.
-func TestForeignShardAnswersAll(t *testing.T) {
+func TestForeignShardRepliesToAllCallersOfAScript(t *testing.T) {
 	t.Parallel()
 	set := newReplying(t, []any{"1", int64(2), "identity", "another"})
 	outcomes, err := set.commits(t.Context(), set.Shard(0), make([]Commit, 3))
@@ -209,7 +208,7 @@ func TestKindsOfTransactionsHaveDifferentPlansAndAreBounded(t *testing.T) {
 	}
 }
 
-func TestCommitsAreToldWhatTheProbeFound(t *testing.T) {
+func TestCommitsUseTheResultOfTheProbe(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
 		reply any

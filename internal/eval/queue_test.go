@@ -6,7 +6,7 @@ import (
 	"github.com/luatx/luatx/internal/test/assert"
 )
 
-func TestFlightTakesOnlyCallsWithTheSameWaitInTheirOrder(t *testing.T) {
+func TestFlightHasOnlyCallsWithTheSameWaitInTheirOrder(t *testing.T) {
 	t.Parallel()
 	durable := Durability{Replicas: 1}
 	var l nodeQueue

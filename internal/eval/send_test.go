@@ -78,7 +78,7 @@ func newSick(t *testing.T, reply any, errs ...error) (*Runner, *Script, *sick) {
 	return r, r.Script("commit", "return 1"), s
 }
 
-func TestEvalSurvives(t *testing.T) {
+func TestEvalRetriesTemporaryErrorsAndReturnsOthers(t *testing.T) {
 	t.Parallel()
 	refused := &net.OpError{Op: "dial", Err: errors.New("connection refused")}
 	broken := &net.OpError{Op: "write", Err: syscall.EPIPE} // the server may have read the request before the error

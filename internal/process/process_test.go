@@ -3,6 +3,7 @@ package process_test
 import (
 	"bytes"
 	"context"
+	"errors"
 	"log/slog"
 	"os"
 	"slices"
@@ -65,6 +66,41 @@ func TestKeepListsAProcessUntilItsContextEnds(t *testing.T) {
 		keeping.Wait()
 		if left := all(t, list); len(left) > 0 {
 			t.Errorf("after its end: %+v", left)
+		}
+	})
+}
+
+// stopping ends a context as soon as a server has executed a command, and then fails if the command's own context has ended.
+type stopping struct{ stop context.CancelFunc }
+
+func (s stopping) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+func (s stopping) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		err := next(ctx, cmd)
+		s.stop()
+		return errors.Join(err, ctx.Err())
+	}
+}
+
+func (s stopping) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return func(ctx context.Context, cmds []redis.Cmder) error {
+		err := next(ctx, cmds)
+		s.stop()
+		return errors.Join(err, ctx.Err())
+	}
+}
+
+func TestKeepRemovesAProcessWhoseContextEndsDuringAHeartbeat(t *testing.T) {
+	t.Parallel()
+	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
+		list := newList(t, client)
+		redistest.Must(t, list.Beat(t.Context(), "relay-warm", process.Relay, process.Report{})) // the server knows the script now
+		ctx, stop := context.WithCancel(t.Context())
+		client.AddHook(stopping{stop})
+		list.Keep(ctx, process.Consumer, func() process.Report { return process.Report{} })
+		if left := all(t, list, process.Consumer); len(left) > 0 {
+			t.Errorf("a process that has stopped is still listed: %+v", left)
 		}
 	})
 }

@@ -65,8 +65,8 @@ func halt(command string, after bool, nth int64) redis.Hook {
 
 const envChild = "LUATX_REKEY_CHILD"
 
-// TestChild is the process that the tests kill.
-func TestChild(t *testing.T) {
+// TestChildProcessRenamesKeys is the process that the tests kill.
+func TestChildProcessRenamesKeys(t *testing.T) {
 	words := strings.Fields(os.Getenv(envChild))
 	if len(words) != 5 {
 		t.Skip("runs as a child of other tests only")
@@ -132,7 +132,7 @@ func testKilled(t *testing.T, client redis.UniversalClient, addrs []string, comm
 // killChild starts the process, waits until it has stopped at its place, and kills it.
 func killChild(t *testing.T, env string) {
 	t.Helper()
-	cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestChild$", "-test.v")
+	cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestChildProcessRenamesKeys$", "-test.v")
 	cmd.Env = append(os.Environ(), envChild+"="+env)
 	out, err := cmd.StdoutPipe()
 	redistest.Must(t, err)

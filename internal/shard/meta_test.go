@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-func TestParseMeta(t *testing.T) {
+func TestParseMetaReturnsStartAndIdentity(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string]meta{
 		"":        {},

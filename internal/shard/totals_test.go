@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-func TestCountsOf(t *testing.T) {
+func TestCountsOfMalformedTotalsAreZero(t *testing.T) {
 	t.Parallel()
 	for totals, want := range map[string][5]int64{
 		"1 200 30 4 500":                     {1, 200, 30, 4, 500},

@@ -134,7 +134,7 @@ func write(t *testing.T, dir, name, text string) {
 	}
 }
 
-func TestSite(t *testing.T) {
+func TestSiteHasEveryPageAndNoBrokenLinks(t *testing.T) {
 	t.Parallel()
 	dir := *built
 	if dir == "" {

@@ -18,18 +18,18 @@ import (
 
 var errBoom = errors.New("boom")
 
-func TestRecover(t *testing.T) {
+func TestRecoverReturnsAPanicAsAnErrorWithItsStack(t *testing.T) {
 	t.Parallel()
 	outs, err := middleware.Recover().Wrap(func(context.Context, *message.Message) ([]*message.Message, error) {
 		panic(errBoom)
 	})(t.Context(), message.New(nil, nil, nil))
 	var p *message.PanicError
-	if !errors.As(err, &p) || !errors.Is(err, errBoom) || !strings.Contains(string(p.Stack), "TestRecover") || outs != nil {
+	if !errors.As(err, &p) || !errors.Is(err, errBoom) || !strings.Contains(string(p.Stack), "TestRecoverReturnsAPanicAsAnErrorWithItsStack") || outs != nil {
 		t.Errorf("%v, %v", outs, err)
 	}
 }
 
-func TestTimeout(t *testing.T) {
+func TestTimeoutEndsTheContextOfTheHandler(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		start := time.Now()
@@ -53,7 +53,7 @@ func TestTimeout(t *testing.T) {
 	}
 }
 
-func TestLogging(t *testing.T) {
+func TestLoggingWritesOneLinePerMessage(t *testing.T) {
 	t.Parallel()
 	for _, fail := range []error{nil, errBoom} {
 		var buf bytes.Buffer
@@ -93,7 +93,7 @@ func TestLogging(t *testing.T) {
 	}
 }
 
-func TestCorrelationID(t *testing.T) {
+func TestOutputsGetTheCorrelationIDOfTheInputUnlessSet(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
 		in, out message.Attributes
@@ -117,7 +117,7 @@ func TestCorrelationID(t *testing.T) {
 	}
 }
 
-func TestRetry(t *testing.T) {
+func TestRetryRepeatsTemporaryFailuresUpToMaxAttempts(t *testing.T) {
 	t.Parallel()
 	type outcome struct {
 		runs int

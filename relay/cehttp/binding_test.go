@@ -67,7 +67,7 @@ func same(a, b *message.RawMessage) bool {
 	return reflect.DeepEqual(a.Attributes, b.Attributes) && bytes.Equal(a.Data, b.Data) && (a.Data == nil) == (b.Data == nil)
 }
 
-func TestRoundTrip(t *testing.T) {
+func TestEventsSurviveARoundTripInEveryMode(t *testing.T) {
 	t.Parallel()
 	at := time.Date(2026, 11, 21, 4, 5, 6, 789, time.UTC)
 	events := map[string]*message.RawMessage{
@@ -98,8 +98,8 @@ func TestRoundTrip(t *testing.T) {
 	}
 }
 
-// TestBinaryTexts checks the results for values that a header cannot distinguish from text.
-func TestBinaryTexts(t *testing.T) {
+// TestBinaryModeReturnsAttributesAsTextExceptTime checks the results for values that a header cannot distinguish from text.
+func TestBinaryModeReturnsAttributesAsTextExceptTime(t *testing.T) {
 	t.Parallel()
 	got := through(t, cehttp.Binary, event(message.Attributes{
 		"n": int64(7), "yes": true, "big": json.Number("1e400"), "raw": []byte("\xff"), "nothing": nil, "time": "2026-01-02T03:04:05Z",
@@ -115,7 +115,7 @@ func TestBinaryTexts(t *testing.T) {
 	}
 }
 
-func TestEncodeRefuses(t *testing.T) {
+func TestEncodeRejectsInvalidEvents(t *testing.T) {
 	t.Parallel()
 	tests := map[string]struct {
 		mode   cehttp.Mode
@@ -151,7 +151,7 @@ func TestEncodeRefuses(t *testing.T) {
 	}
 }
 
-func TestDecodeRefuses(t *testing.T) {
+func TestDecodeRejectsInvalidRequests(t *testing.T) {
 	t.Parallel()
 	head := func(pairs ...string) http.Header {
 		h := http.Header{"Ce-Id": {"1"}, "Ce-Source": {"/s"}, "Ce-Type": {"t"}, "Ce-Specversion": {"1.0"}}

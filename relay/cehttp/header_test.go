@@ -6,7 +6,7 @@ import (
 	"unicode/utf8"
 )
 
-func TestEscape(t *testing.T) {
+func TestEscapeEncodesCharactersThatHeadersCannotCarry(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string]string{
 		"":              "",
@@ -21,7 +21,7 @@ func TestEscape(t *testing.T) {
 	}
 }
 
-func TestUnescape(t *testing.T) {
+func TestUnescapeReadsEscapedAndQuotedValues(t *testing.T) {
 	t.Parallel()
 	for value, want := range map[string]string{
 		"plain":              "plain",

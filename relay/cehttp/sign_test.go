@@ -16,8 +16,7 @@ import (
 
 var oldSecret, newSecret, noSecret = []byte("the old secret 1"), []byte("the new secret 2"), []byte("nobody's secret 3")
 
-// TestStandardWebhooks checks a signature that another implementation made.
-func TestStandardWebhooks(t *testing.T) {
+func TestSignatureMatchesAnotherImplementationOfStandardWebhooks(t *testing.T) {
 	t.Parallel()
 	secret, err := cehttp.ParseSecret("whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw")
 	if err != nil {
@@ -46,7 +45,7 @@ func signed(t testing.TB, mode cehttp.Mode, secrets ...[]byte) (http.Header, []b
 	return wired(t, header, body)
 }
 
-func TestVerify(t *testing.T) {
+func TestVerifyRejectsChangedRequestsAndOtherSecrets(t *testing.T) {
 	t.Parallel()
 	tests := []struct {
 		name   string
@@ -97,8 +96,7 @@ func TestVerify(t *testing.T) {
 	}
 }
 
-// TestVerifyAttributes checks that headers that are attributes cannot be changed, added or removed.
-func TestVerifyAttributes(t *testing.T) {
+func TestVerifyRejectsChangedAttributeHeaders(t *testing.T) {
 	t.Parallel()
 	for name, change := range map[string]func(http.Header){
 		"changed":      func(h http.Header) { h.Set("Ce-Type", "order.cancelled") },
@@ -119,7 +117,7 @@ func TestVerifyAttributes(t *testing.T) {
 	}
 }
 
-func TestVerifyAge(t *testing.T) {
+func TestVerifyRejectsOldAndFutureSignatures(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		header, body := signed(t, cehttp.Structured, oldSecret)
@@ -152,7 +150,7 @@ type cut struct{}
 
 func (cut) Read([]byte) (int, error) { return 0, errors.New("connection reset") }
 
-func TestRead(t *testing.T) {
+func TestReadReturnsEventsOrAnErrorWithAStatus(t *testing.T) {
 	t.Parallel()
 	cfg := cehttp.ReadConfig{Secrets: [][]byte{oldSecret}, MaxBytes: 1000}
 	header, body := signed(t, cehttp.Structured, oldSecret)

@@ -15,8 +15,8 @@ import (
 	"github.com/luatx/luatx/sqltx/sqltest"
 )
 
-// TestConcurrentClaimsHandOutAKeyToAtMostOnePublisher delays both claims before they commit, by an advisory lock in a trigger.
-func TestConcurrentClaimsHandOutAKeyToAtMostOnePublisher(t *testing.T) {
+// TestConcurrentClaimsGiveAKeyToAtMostOnePublisher delays both claims before they commit, by an advisory lock in a trigger.
+func TestConcurrentClaimsGiveAKeyToAtMostOnePublisher(t *testing.T) {
 	t.Parallel()
 	d := sqltest.Postgres(t)
 	db, table, gate := d.Open(t), sqltest.Table("outbox"), rand.Int32()

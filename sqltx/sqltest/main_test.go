@@ -21,7 +21,7 @@ func must(t testing.TB, err error) {
 	}
 }
 
-func TestConformance(t *testing.T) {
+func TestEveryDatabasePassesTheSuite(t *testing.T) {
 	t.Parallel()
 	sqltest.Every(t, sqltest.Conformance)
 }

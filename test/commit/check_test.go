@@ -113,7 +113,7 @@ func refusedWith(t testing.TB, tr *luatx.Transactor, k, code string) {
 	assert.Is(t, command, &luatx.RefusedError{Code: code}, "the recorded command")
 }
 
-func TestCommitOnAServerThatTakesNoWritesLeavesNoTraceAndNamesTheRemedy(t *testing.T) {
+func TestRejectedCommitLeavesNoTraceAndNamesTheRemedy(t *testing.T) {
 	t.Parallel()
 	gone := filepath.Join(t.TempDir(), "gone")
 	set := func(name, value string) func(testing.TB, *redistest.Server, *redis.Client) {

@@ -80,7 +80,7 @@ func TestConditionalWritesReturnTheirReplyAfterTheCommit(t *testing.T) {
 	})
 }
 
-func TestCopyCommitsAsTheRefusalOfItsDatabaseSays(t *testing.T) {
+func TestCopyWithADatabaseIsRefusedAndWithoutOneCommits(t *testing.T) {
 	t.Parallel()
 	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
 		tr, ctx := rig.NewTransactor(t, client), redistest.Soon(t)

@@ -197,7 +197,7 @@ func TestCommitFoundAfterALostReplyIsNotReplicated(t *testing.T) {
 	}
 }
 
-func TestCommitsGoOnAndLogOnceIfTheServerRefusesToWait(t *testing.T) {
+func TestCommitsContinueAndLogOnceIfTheServerRejectsWAIT(t *testing.T) {
 	t.Parallel()
 	t.Run("denied", func(t *testing.T) {
 		t.Parallel()

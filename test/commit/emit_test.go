@@ -140,7 +140,7 @@ func TestPublishDerivesTheSameIDForTheSameMessage(t *testing.T) {
 	}
 }
 
-func TestPublishRefusesWhatCannotBeInTheCommit(t *testing.T) {
+func TestPublishRejectsMessagesThatCannotBeInTheCommit(t *testing.T) {
 	t.Parallel()
 	_, client := redistest.Mini(t)
 	tr := rig.NewTransactor(t, client)

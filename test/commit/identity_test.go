@@ -282,7 +282,7 @@ func TestResolveDoesNotMistakeTheIDOfAnotherAggregate(t *testing.T) {
 	}
 }
 
-func TestKeyspaceKeys(t *testing.T) {
+func TestKeyEscapesPartsAndRejectsInvalidIDs(t *testing.T) {
 	t.Parallel()
 	one := luatx.Partitions(1).Tags()[0]
 	for _, c := range []struct {

@@ -28,7 +28,7 @@ func setMeta(t *testing.T, client redis.UniversalClient, tr *luatx.Transactor, g
 
 func msOf(at time.Time) string { return fmt.Sprintf("%013d", at.UnixMilli()) }
 
-func TestKnownIDIsADuplicateWhateverElseIsWrongWithTheTransaction(t *testing.T) {
+func TestIDInTheInboxIsADuplicateEvenIfTheTransactionIsInvalid(t *testing.T) {
 	t.Parallel()
 	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
 		for _, generation := range []string{"inbox:a", "inbox:b"} {

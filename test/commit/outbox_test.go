@@ -123,7 +123,7 @@ func without(t testing.TB, client redis.UniversalClient, tr *luatx.Transactor, n
 	return state
 }
 
-func TestFailedTransactionTakesBackItsOrderedAndScheduledEventsOnly(t *testing.T) {
+func TestFailedTransactionUndoesOnlyItsOwnOrderedAndScheduledEvents(t *testing.T) {
 	t.Parallel()
 	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
 		tr := rig.NewTransactor(t, client)

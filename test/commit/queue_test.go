@@ -93,7 +93,7 @@ func (c *crowd) counted(t *testing.T, client redis.UniversalClient) {
 	}
 }
 
-func TestCallersWhoShareScriptsHaveEachTheirOwnEffectAndReplies(t *testing.T) {
+func TestCallersThatShareAScriptGetTheirOwnEffectsAndReplies(t *testing.T) {
 	t.Parallel()
 	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
 		for _, aggregates := range []int{1, 40} {
@@ -130,8 +130,8 @@ func TestCrowdCommitsOnAServerThatKeepsForgettingItsScripts(t *testing.T) {
 	flush.Wait()
 }
 
-// TestRejectedScriptDoesNotHarmOtherTransactionsInIt has a transaction for which the server rejects the whole script.
-func TestRejectedScriptDoesNotHarmOtherTransactionsInIt(t *testing.T) {
+// TestRejectedScriptDoesNotAffectOtherTransactionsInIt has a transaction for which the server rejects the whole script.
+func TestRejectedScriptDoesNotAffectOtherTransactionsInIt(t *testing.T) {
 	t.Parallel()
 	server := redistest.Single(t, redistest.Own())
 	admin := server.Admin(t)
@@ -169,7 +169,7 @@ func TestRejectedScriptDoesNotHarmOtherTransactionsInIt(t *testing.T) {
 	}
 }
 
-func TestCallersWhoLeaveASharedFlightGetAnErrorAndOthersWait(t *testing.T) {
+func TestCallersThatLeaveASharedFlightGetAnErrorAndOthersWait(t *testing.T) {
 	t.Parallel()
 	proxy, client, direct := rig.Proxied(t)
 	c := crowd{tr: rig.NewTransactor(t, client), callers: 40, turns: 1, aggregates: 1, replies: map[string]map[int64]bool{}}

@@ -16,7 +16,7 @@ import (
 	"github.com/luatx/luatx/message"
 )
 
-func TestFunctionRunsAgainOnlyIfWhatItReadHasChanged(t *testing.T) {
+func TestFunctionRunsAgainOnlyIfItsReadsHaveChanged(t *testing.T) {
 	t.Parallel()
 	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
 		ctx, tr := redistest.Soon(t), rig.NewTransactor(t, client)

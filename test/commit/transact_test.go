@@ -222,7 +222,7 @@ func TestTxIsClosedAfterItsFunction(t *testing.T) {
 	assert.Equal(t, client.Get(ctx, rig.Key(t, tr, "a")).Val(), "1", "the key")
 }
 
-func TestEvents(t *testing.T) {
+func TestEventsAreStoredOnceAndOnlyWithinCapacity(t *testing.T) {
 	t.Parallel()
 	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
 		ctx := redistest.Soon(t)

@@ -26,7 +26,7 @@ import (
 	"github.com/luatx/luatx/message/middleware"
 )
 
-func TestEffectIsAppliedOnceAndReportedWhateverHappensToARequest(t *testing.T) {
+func TestEffectIsAppliedOnceDespiteAnyFaultOfARequest(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		fault respproxy.Action
@@ -181,7 +181,7 @@ func TestRequestDeliveredTooLateChangesNothingAndItsIDCommitsLater(t *testing.T)
 	}
 }
 
-func TestCommitOutlastsAServerThatForgetsScriptsRestartsOrStandsStill(t *testing.T) {
+func TestCommitSurvivesAServerThatForgetsScriptsRestartsOrPauses(t *testing.T) {
 	t.Parallel()
 	server := redistest.Single(t, redistest.Own(), redistest.Config("appendonly yes", "appendfsync always"))
 	client := server.Client(t, rig.ShortReads)

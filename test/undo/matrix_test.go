@@ -93,7 +93,7 @@ var spoilers = []luatx.Procedure{
 	{Name: "wrong", Source: `redis.call('DEL', KEYS[1]) redis.call('ZADD', KEYS[1], 1, 'x') return redis.call('SADD', KEYS[2], 'x')`},
 }
 
-func TestFailedTransactionLeavesNothingWhateverFailsAndWherever(t *testing.T) {
+func TestFailedTransactionLeavesNothingWhereverItFails(t *testing.T) {
 	t.Parallel()
 	client := redistest.Single(t).Client(t)
 	failures := failures
@@ -285,7 +285,7 @@ var options = []struct{ needs, setup, commands string }{
 // through is a procedure that runs any command.
 var through = luatx.Procedure{Name: "through", Source: `return redis.call(unpack(ARGV))`}
 
-func TestUndoOfEveryOption(t *testing.T) {
+func TestEveryOptionOfACommandIsUndone(t *testing.T) {
 	t.Parallel()
 	client := redistest.Single(t).Client(t)
 	for i, group := range options {

@@ -116,7 +116,7 @@ func TestCheckNamesCommandsThatTheUndoLacks(t *testing.T) {
 	}
 }
 
-func TestUserWithoutRestoreHasStringsUndoneAndAllElseRefusedBeforeTheFirstWrite(t *testing.T) {
+func TestWritesThatNeedRestoreAreRefusedWithoutTheRight(t *testing.T) {
 	t.Parallel()
 	for _, right := range []string{"-dump", "-restore", "-@dangerous"} {
 		client, admin := rig.NewUser(t, "+@all", right, "+info")
@@ -222,7 +222,7 @@ func TestCommandThatIsRefusedForItsUndoIsNotUndone(t *testing.T) {
 	}
 }
 
-func TestTheCommandWhoseUndoCostsMostRunsLast(t *testing.T) {
+func TestCommandWithTheMostExpensiveUndoRunsLast(t *testing.T) {
 	t.Parallel()
 	client := redistest.Shared(t).Client(t)
 	long := strings.Repeat("x", 200)

@@ -137,7 +137,7 @@ func TestOnlyTheFirstPublishOfAnEventCounts(t *testing.T) {
 	}
 }
 
-func TestNumberOf(t *testing.T) {
+func TestIDOfAnEventContainsItsNumber(t *testing.T) {
 	t.Parallel()
 	for _, i := range []int{0, 1, 4711} {
 		e, err := event(i)

@@ -7,7 +7,7 @@ import (
 	"github.com/luatx/luatx/internal/test/measure"
 )
 
-func TestNumber(t *testing.T) {
+func TestNumbersAndSpreadsAreFormattedForReaders(t *testing.T) {
 	t.Parallel()
 	for n, want := range map[float64]string{
 		0: "0", 1: "1", 2.5: "2.50", .0123: "0.012", 12.34: "12.3", 99.99: "100.0", 123.4: "123", 1234567: "1,234,567",
@@ -25,7 +25,7 @@ func TestNumber(t *testing.T) {
 	}
 }
 
-func TestGoals(t *testing.T) {
+func TestGoalsAreUniqueAndMetAtTheirBound(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
 		goal  Goal
@@ -70,7 +70,7 @@ func TestPlotWithoutMeasurementsDrawsNothing(t *testing.T) {
 	}
 }
 
-func TestTicks(t *testing.T) {
+func TestTicksAreRoundNumbersWithinTheRange(t *testing.T) {
 	t.Parallel()
 	var got []string
 	for _, tick := range ticks(.3, 21) {

@@ -79,7 +79,7 @@ func (f fake) installs(t *testing.T) int {
 // command prepares a process that asks for the package.
 func (f fake) command(t *testing.T, env ...string) *exec.Cmd {
 	t.Helper()
-	cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestChild$", "-test.v")
+	cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestChildProcessInstallsThePackage$", "-test.v")
 	cmd.Env = append([]string{
 		envChild + "=" + string(f), envUID + "=0", "SETUP=1", "TMPDIR=" + string(f),
 		"PATH=" + string(f) + string(filepath.ListSeparator) + os.Getenv("PATH"),
@@ -94,8 +94,8 @@ func (f fake) ask(t *testing.T, env ...string) (string, error) {
 	return string(out), err
 }
 
-// TestChild runs in the processes that the tests below start.
-func TestChild(t *testing.T) {
+// TestChildProcessInstallsThePackage runs in the processes that the tests below start.
+func TestChildProcessInstallsThePackage(t *testing.T) {
 	f := fake(os.Getenv(envChild))
 	if f == "" {
 		t.Skip("runs only as a child of other tests")

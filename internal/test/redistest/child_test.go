@@ -17,8 +17,8 @@ import (
 
 const envChild = "LUATX_REDISTEST_CHILD"
 
-// TestChild runs in the process that the tests below start.
-func TestChild(t *testing.T) {
+// TestChildProcessStartsAServer runs in the process that the tests below start.
+func TestChildProcessStartsAServer(t *testing.T) {
 	if os.Getenv(envChild) == "" {
 		t.Skip("runs only as a child of other tests")
 	}
@@ -29,10 +29,10 @@ func TestChild(t *testing.T) {
 	}
 }
 
-// child runs TestChild with nothing but the environment given.
+// child runs TestChildProcessStartsAServer with nothing but the environment given.
 func child(t *testing.T, env ...string) *exec.Cmd {
 	t.Helper()
-	cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestChild$", "-test.v")
+	cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestChildProcessStartsAServer$", "-test.v")
 	cmd.Env = append([]string{"TMPDIR=" + t.TempDir()}, env...)
 	return cmd
 }

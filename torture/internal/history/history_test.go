@@ -12,7 +12,7 @@ import (
 	"github.com/luatx/luatx/torture/internal/history"
 )
 
-func TestCheckClock(t *testing.T) {
+func TestCheckClockRejectsAClockThatIsOff(t *testing.T) {
 	t.Parallel()
 	log, err := history.Create(t.TempDir(), "w0.1")
 	redistest.Must(t, err)

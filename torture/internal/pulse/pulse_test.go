@@ -9,7 +9,7 @@ import (
 	"github.com/luatx/luatx/torture/internal/work"
 )
 
-func TestPulse(t *testing.T) {
+func TestNextReturnsTheFirstCommitOfABranchAfterATime(t *testing.T) {
 	t.Parallel()
 	start := time.Unix(1000, 0)
 	at := func(ms int64) int64 { return start.UnixNano() + ms*1e6 }

@@ -197,9 +197,9 @@ func TestKillsDependOnTheSeedOnly(t *testing.T) {
 	}
 }
 
-// TestRealOrders uses December 2010 of the Online Retail data set, if the file is available. Another program computed the
-// numbers.
-func TestRealOrders(t *testing.T) {
+// TestExpectedBooksOfRealOrdersMatchAnotherProgram uses December 2010 of the Online Retail data set, if the file is available.
+// Another program computed the numbers.
+func TestExpectedBooksOfRealOrdersMatchAnotherProgram(t *testing.T) {
 	t.Parallel()
 	name := os.Getenv("LUATX_ORDERS")
 	if name == "" {

@@ -16,7 +16,7 @@ func event(data string) string {
 	return `{"specversion":"1.0","id":"e","source":"/test","type":"t","data":` + data + `}`
 }
 
-func TestReadJSONLines(t *testing.T) {
+func TestReadJSONLinesParsesOrders(t *testing.T) {
 	t.Parallel()
 	lines := []string{
 		event(`{"invoice":"1","customer":"17850","lines":[{"stock":"85123A","quantity":6,"price":2.55},{"stock":"85123A","quantity":6,"price":2.55}]}`),

@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-func TestParsePence(t *testing.T) {
+func TestParsePenceAcceptsOnlyExactAmounts(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string]Pence{
 		"0": 0, "2": 200, "2.5": 250, "2.55": 255, "0.01": 1, "0.29": 29, "-0": 0, "-0.05": -5,
@@ -31,7 +31,7 @@ func TestParsePence(t *testing.T) {
 	}
 }
 
-func TestPenceString(t *testing.T) {
+func TestPenceAreWrittenAsPounds(t *testing.T) {
 	t.Parallel()
 	for pence, want := range map[Pence]string{
 		0: "0.00", 5: "0.05", -5: "-0.05", 99: "0.99", 100: "1.00", -12345: "-123.45",
@@ -46,7 +46,7 @@ func TestPenceString(t *testing.T) {
 	}
 }
 
-func TestParseUnits(t *testing.T) {
+func TestParseUnitsAcceptsOnlyWholeNumbers(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string]int64{"0": 0, "6": 6, "-12": -12, "6.0": 6, "6.000": 6, "1000000000": 1e9} {
 		if got, err := parseUnits(text); err != nil || got != want {

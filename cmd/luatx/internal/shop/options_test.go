@@ -19,7 +19,7 @@ func parseOptions(args ...string) (Options, error) {
 	return o, o.Validate()
 }
 
-func TestOptions(t *testing.T) {
+func TestOptionsHaveDefaultsAndFollowFlags(t *testing.T) {
 	t.Parallel()
 	o, err := parseOptions()
 	if want := (Options{Seed: 1, Mode: Both, Workers: 4, KillEvery: 25, Work: 2 * time.Millisecond}); err != nil || o != want {
@@ -33,7 +33,7 @@ func TestOptions(t *testing.T) {
 	}
 }
 
-func TestOptionsValidate(t *testing.T) {
+func TestInvalidOptionsAreErrorsThatNameThem(t *testing.T) {
 	t.Parallel()
 	for arg, want := range map[string]string{
 		"--mode=fast": "--mode", "--workers=0": "--workers", "--workers=65": "--workers", "--rate=-1": "--rate",

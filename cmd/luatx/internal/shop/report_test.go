@@ -48,7 +48,7 @@ func sampleReport() Report {
 
 var escapes = regexp.MustCompile("\x1b\\[[0-9;]*[mK]")
 
-func TestWriteTable(t *testing.T) {
+func TestTableIsTheSameTextWithAndWithoutColor(t *testing.T) {
 	t.Parallel()
 	both := sampleReport()
 	reports := map[string]Report{
@@ -87,7 +87,7 @@ func TestTableOfWidestNumbersFitsEightyColumns(t *testing.T) {
 	}
 }
 
-func TestVerdict(t *testing.T) {
+func TestVerdictNamesEachDifference(t *testing.T) {
 	t.Parallel()
 	e := Expect(smallOrders())
 	exact := exactResult(e)
@@ -106,7 +106,7 @@ func TestVerdict(t *testing.T) {
 	}
 }
 
-func TestWriteJSON(t *testing.T) {
+func TestJSONReportHasEveryFieldOfModesThatRan(t *testing.T) {
 	t.Parallel()
 	report := sampleReport()
 	var out bytes.Buffer
@@ -129,7 +129,7 @@ func TestWriteJSON(t *testing.T) {
 	}
 }
 
-func TestReportOK(t *testing.T) {
+func TestReportIsOKOnlyIfScriptedBooksAreExact(t *testing.T) {
 	t.Parallel()
 	report := sampleReport()
 	if !report.OK() {
@@ -144,7 +144,7 @@ func TestReportOK(t *testing.T) {
 	}
 }
 
-func TestPercentile(t *testing.T) {
+func TestPercentileIsTheNearestRank(t *testing.T) {
 	t.Parallel()
 	hundred := make([]time.Duration, 100)
 	for i := range hundred {
@@ -170,7 +170,7 @@ func TestPercentile(t *testing.T) {
 	}
 }
 
-func TestPace(t *testing.T) {
+func TestPaceIsComputedWithoutReorderingLatencies(t *testing.T) {
 	t.Parallel()
 	latencies := []time.Duration{30 * time.Millisecond, 10 * time.Millisecond, 1234567 * time.Nanosecond}
 	r := Result{Applied: 100}

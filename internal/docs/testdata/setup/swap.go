@@ -1,0 +1,5 @@
+package setup
+
+import "github.com/luatx/luatx/message"
+
+var router = message.NewRouter(message.PipeConfig{})
