@@ -13,6 +13,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/luatx/luatx"
+	"github.com/luatx/luatx/admin"
 	"github.com/luatx/luatx/expiry"
 	"github.com/luatx/luatx/internal/history"
 	"github.com/luatx/luatx/internal/link"
@@ -73,21 +74,21 @@ func (s site) grant(t testing.TB, lines [][]string) {
 	if rules := connecting(bin); rules != nil {
 		lines = append(slices.Clone(lines), append([]string{"ACL", "SETUSER", s.user}, rules...))
 	}
-	for _, admin := range s.admins {
+	for _, node := range s.admins {
 		for _, words := range lines {
 			if words[2] == s.user {
-				redistest.Must(t, admin.Do(t.Context(), rig.Anys(words)...).Err())
+				redistest.Must(t, node.Do(t.Context(), rig.Anys(words)...).Err())
 			}
 		}
-		redistest.Must(t, admin.Do(t.Context(), "ACL", "LOG", "RESET").Err())
+		redistest.Must(t, node.Do(t.Context(), "ACL", "LOG", "RESET").Err())
 	}
 }
 
 // wantNoDenial checks that no node has denied anything.
 func (s site) wantNoDenial(t testing.TB) {
 	t.Helper()
-	for _, admin := range s.admins {
-		log, err := admin.ACLLog(t.Context(), 100).Result()
+	for _, node := range s.admins {
+		log, err := node.ACLLog(t.Context(), 100).Result()
 		redistest.Must(t, err)
 		for _, entry := range log {
 			t.Errorf("%s was denied %s %q", entry.Username, entry.Reason, entry.Object)
@@ -250,6 +251,17 @@ func TestServiceRunsWithItsDocumentedRights(t *testing.T) {
 		s := single(t, "service")
 		s.grant(t, append(slices.Clone(lines), []string{"ACL", "SETUSER", "service", "~orders"}))
 		ordersAreServed(t, s, 0)
+	})
+	t.Run("line of the doctor", func(t *testing.T) {
+		t.Parallel()
+		s := single(t, "service")
+		operator, err := admin.NewOperator(newOrders(t, s.root, &rig.Lines{}), admin.OperatorConfig{Client: s.root, Name: "alice"})
+		redistest.Must(t, err)
+		line, err := operator.ACL(t.Context(), admin.RoleService)
+		redistest.Must(t, err)
+		words := strings.Fields(strings.Replace(line, ">PASSWORD", ">secret", 1))
+		s.grant(t, [][]string{words, {"ACL", "SETUSER", "service", "~{*}:*", "~order-events", "+lpush"}})
+		ordersAreServed(t, s, 16)
 	})
 }
 
