@@ -362,3 +362,82 @@ func TestApplicationThatRunsARelayNeedsOnlyItsDocumentedRights(t *testing.T) {
 		wantNoPermissionError(t, log)
 	})
 }
+
+func TestSettingsOfAServiceNeedOnlyTheirDocumentedRights(t *testing.T) {
+	t.Parallel()
+	bin, err := redistest.Find()
+	redistest.Must(t, err)
+	lines, err := bin.ACLLines()
+	redistest.Must(t, err)
+	trim := stream.SubscriberConfig{TrimAcked: true}
+	for name, c := range map[string]struct {
+		cfg    service.Config
+		prefix string // of the keyspace
+		rules  string
+	}{
+		"pipelined":            {service.Config{Mode: service.Pipelined}, "", "~orders +del ~orders-outbox"},
+		"pipelined partitions": {service.Config{Mode: service.Pipelined, Partitions: 4}, "", "+del"},
+		"prefix":               {service.Config{Partitions: 4}, "shop", "resetkeys ~orders:* ~order-events ~shop:*"},
+		"trim":                 {service.Config{Subscriber: stream.PartitionedConfig{SubscriberConfig: trim}}, "", "~orders +xtrim +xinfo|groups"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := single(t, "service")
+			s.grant(t, append(slices.Clone(lines), append([]string{"ACL", "SETUSER", "service"}, strings.Fields(c.rules)...)))
+			log, cfg := &rig.Lines{}, c.cfg
+			cfg.Namespace, cfg.Stream, cfg.Events, cfg.Logger = "orders", "orders", "order-events", log.Logger()
+			cfg.Transactor.Keyspace = luatx.Partitions(4).WithPrefix(c.prefix)
+			cfg.Subscriber.MaxDeliveries, cfg.Subscriber.BlockTimeout = 3, 20*time.Millisecond
+			cfg.Subscriber.NackBackoff = message.Backoff{Base: time.Millisecond}
+			if cfg.Partitions == 0 {
+				cfg.Subscriber.ClaimInterval = 50 * time.Millisecond
+			}
+			settingIsServed(t, s, cfg, log)
+		})
+	}
+}
+
+// settingIsServed runs a service until it has published two events and given up a message, and checks that the server has denied
+// nothing.
+func settingIsServed(t *testing.T, s site, cfg service.Config, log *rig.Lines) {
+	t.Helper()
+	ctx, client, keyspace := redistest.Soon(t), s.client(t), cfg.Transactor.Keyspace
+	tag, err := keyspace.Tag("ada")
+	redistest.Must(t, err)
+	input, bought := cfg.Stream, keyspace.TagKey(tag, "bought")
+	if cfg.Partitions > 0 {
+		input = keyspace.TagKey(tag, cfg.Stream)
+	}
+	publisher, err := stream.NewPublisher(s.root, stream.PublisherConfig{Stream: input})
+	redistest.Must(t, err)
+	send := func(id, product string) {
+		redistest.Must(t, publisher.Send(ctx, message.NewRaw(fmt.Appendf(nil, `{"Product":%q}`, product), message.Attributes{
+			"id": id, "source": "/shop", "type": "order", "subject": "ada",
+		}, nil))...)
+	}
+	running, err := service.New(client, cfg, service.Command("order", func(ctx context.Context, cmd Order) ([]Ordered, error) {
+		if cmd.Product == "" {
+			return nil, errors.New("no product")
+		}
+		return []Ordered{{cmd.Product}}, luatx.Queued(luatx.CmdableFromContext(ctx, client).HIncrBy(ctx, bought, "n", 1))
+	}))
+	redistest.Must(t, err)
+	ctx, cancel := context.WithCancel(ctx)
+	done := make(chan error, 1)
+	go func() { done <- running.Run(ctx) }()
+	send("1", "tea")
+	send("2", large)
+	redistest.Eventually(t, "both events to be published", func() bool { return s.root.XLen(ctx, cfg.Events).Val() == 2 })
+	if cfg.Subscriber.TrimAcked {
+		redistest.Eventually(t, "the stream to be trimmed", func() bool { return s.root.XLen(ctx, input).Val() == 0 })
+	}
+	wantNoLine(t, log)
+	send("3", "")
+	redistest.Eventually(t, "the message without a product to become a dead letter", func() bool {
+		return s.root.XLen(ctx, stream.DeadLetterKey(input)).Val() == 1
+	})
+	cancel()
+	assert.NoError(t, <-done, "Run")
+	s.wantNoDenial(t)
+	wantNoPermissionError(t, log)
+}
