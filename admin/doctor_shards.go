@@ -59,6 +59,27 @@ func (d *doctor) rights(ctx context.Context) error {
 	case len(denied) > 0:
 		d.add("acl", Failing, "", "the user may not run "+strings.Join(denied, ", ")+", or the server does not support it", "ACL SETUSER <user> +"+strings.Join(denied, " +"))
 	}
+	return d.extraRights(ctx)
+}
+
+// extraRights asks the server for the commands that the role uses but works without. The user may lack the channels, too.
+func (d *doctor) extraRights(ctx context.Context) error {
+	extra := extrasOf(d.how.Role, d.version[0], d.version[1])
+	if len(extra) == 0 {
+		return nil
+	}
+	o := d.operator
+	denied, known, err := o.scripts.Denied(ctx, o.scripts.Shard(o.transactor.Keyspace().Slots()[0]), extra)
+	if err != nil || !known || len(denied) == 0 {
+		return err
+	}
+	remedy := "ACL SETUSER <user> "
+	if slices.ContainsFunc(denied, func(name string) bool {
+		return strings.HasSuffix(name, "subscribe") || strings.HasSuffix(name, "publish")
+	}) {
+		remedy += "&" + o.transactor.Config().Namespace + ":* "
+	}
+	d.add("acl", Remark, "", "the user lacks the optional rights "+strings.Join(denied, ", "), remedy+"+"+strings.Join(denied, " +")+"; docs/acl.md describes the effects of missing rights")
 	return nil
 }
 

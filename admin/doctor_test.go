@@ -190,7 +190,7 @@ func TestDoctorNamesOnlyTheMissingRights(t *testing.T) {
 		}
 		granted, err := server.Binary().Rules(string(role))
 		redistest.Must(t, err)
-		args := []any{"ACL", "SETUSER", string(role), "reset", "on", ">secret", "~shop:*", "+info", "+cluster|info", "+script|exists", "+type"}
+		args := []any{"ACL", "SETUSER", string(role), "reset", "on", ">secret", "~shop:*", "&shop:*", "+info", "+cluster|info", "+script|exists", "+type"}
 		for _, rule := range granted {
 			args = append(args, rule)
 		}
@@ -206,6 +206,31 @@ func TestDoctorNamesOnlyTheMissingRights(t *testing.T) {
 	}
 }
 
+func TestDoctorRemarksThatAServiceLacksOptionalRights(t *testing.T) {
+	t.Parallel()
+	server := redistest.Single(t, redistest.Own())
+	if !server.Binary().AtLeast(7, 0) {
+		t.Skip("a server before 7.0 does not report the rights of a user")
+	}
+	client := server.Client(t, func(o *redis.Options) { o.Username, o.Password = "me", "secret" })
+	for rule, want := range map[string]string{
+		"-zcount":       "the user lacks the optional rights zcount; ACL SETUSER <user> +zcount; ",
+		"-subscribe":    "the user lacks the optional rights subscribe; ACL SETUSER <user> &shop:* +subscribe; ",
+		"resetchannels": "the user lacks the optional rights subscribe, publish, ssubscribe, spublish; ACL SETUSER <user> &shop:* +subscribe +publish +ssubscribe +spublish; ",
+	} {
+		redistest.Must(t, server.Admin(t).Do(t.Context(), "ACL", "SETUSER", "me", "reset", "on", ">secret", "allkeys", "allchannels", "+@all", rule).Err())
+		var acl []admin.Diagnosis
+		for _, d := range examined(t, client, admin.Examination{Role: admin.RoleService}) {
+			if d.Check == "acl" {
+				acl = append(acl, d)
+			}
+		}
+		if len(acl) != 1 || acl[0].Severity != admin.Remark || !strings.HasPrefix(acl[0].Text+"; "+acl[0].Remedy, want) {
+			t.Errorf("with the rule %s: %v, want %q", rule, acl, want)
+		}
+	}
+}
+
 func TestDocsGrantEveryCommandOfEachRole(t *testing.T) {
 	t.Parallel()
 	for _, role := range admin.Roles() {
@@ -217,6 +242,7 @@ func TestDocsGrantEveryCommandOfEachRole(t *testing.T) {
 			redistest.Must(t, err)
 			commands, err := admin.CommandsOf(role, version.major, version.minor)
 			redistest.Must(t, err)
+			commands = append(commands, admin.ExtrasOf(role, version.major, version.minor)...)
 			for _, name := range commands {
 				if !slices.Contains(rules, "+"+name) {
 					t.Errorf("docs/acl.md does not grant %s to %s on %s", name, role, version.text)

@@ -1,4 +1,4 @@
 package admin
 
-// CommandsOf and ACLOf let tests compare every role and version with docs/acl.md.
-var CommandsOf, ACLOf = commandsOf, aclOf
+// CommandsOf, ExtrasOf and ACLOf let tests compare every role and version with docs/acl.md.
+var CommandsOf, ExtrasOf, ACLOf = commandsOf, extrasOf, aclOf

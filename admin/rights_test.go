@@ -95,7 +95,8 @@ func TestMinimalUsersCannotReadSecretsOrReachForeignKeys(t *testing.T) {
 		reachesNothingElse(t, server, name)
 
 		user := server.Client(t, func(o *redis.Options) { o.Username, o.Password = name, "secret" })
-		if err := user.Do(t.Context(), "EVAL", "return 1", 0).Err(); !isDenied(err) {
+		// The consumer of a stream sends EVAL if the server has lost a script.
+		if err := user.Do(t.Context(), "EVAL", "return 1", 0).Err(); role != admin.RoleService && !isDenied(err) {
 			t.Errorf("%s may run EVAL: %v", name, err)
 		}
 	}
@@ -154,8 +155,8 @@ func TestDocumentedUsersCannotReadSecretsOrReachForeignKeys(t *testing.T) {
 		redistest.Must(t, server.Admin(t).Do(t.Context(), args...).Err())
 		users[words[2]] = true
 	}
-	if len(users) != 5 {
-		t.Errorf("docs/acl.md has the users %v, want five", users)
+	if len(users) != 6 {
+		t.Errorf("docs/acl.md has the users %v, want six", users)
 	}
 	for name := range users {
 		reachesNothingElse(t, server, name)

@@ -263,7 +263,7 @@ func (w ward) tries() map[string][]try {
 		"GET /api/audit":     {{want: 200}, {query: "since=1h&limit=1", want: 200}, {query: "since=x", want: 400}},
 		"GET /api/check":     {{want: 200}, {query: "slot=" + s, want: 200}, {query: "slot=1", want: 422}},
 		"POST /api/fix":      {{body: `{}`, want: 202}, {body: `{"slots":[1]}`, want: 422}},
-		"GET /api/doctor":    {{want: 200}, {query: "role=relay", want: 200}, {query: "role=x", want: 400}},
+		"GET /api/doctor":    {{want: 200}, {query: "role=relay", want: 200}, {query: "role=service", want: 200}, {query: "role=x", want: 400}},
 	}
 }
 

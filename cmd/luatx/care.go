@@ -132,7 +132,7 @@ clock) and the permissions of its own user. If you set the namespace and the key
 the version of the server.`,
 	one: `if it finds an error or a warning`,
 	flags: func(flags *flag.FlagSet) action {
-		role := flags.String("role", string(admin.RoleApplication), "role whose permissions are required: app, relay, operator or repair")
+		role := flags.String("role", string(admin.RoleApplication), "role whose permissions are required: app, relay, operator, repair or service")
 		acl := flags.Bool("acl", false, "print a minimal ACL line for the role")
 		return func(ctx context.Context, s *session, _ []string) error { return s.doctor(ctx, admin.Role(*role), *acl) }
 	},

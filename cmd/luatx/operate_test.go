@@ -219,6 +219,7 @@ func TestReadingCommandsPrintTheStateOfTheService(t *testing.T) {
 		s.has(s.run(0, "", "drain"), "nothing is left")
 		s.has(s.run(0, "", "scripts"), "NAME SHA1 LOADED", "commit", "forget")
 		s.has(s.run(0, "", "doctor", "--acl", "--role", "relay"), "ACL SETUSER relay reset on >PASSWORD ~"+s.namespace+":* +evalsha")
+		s.has(s.run(0, "", "doctor", "--acl", "--role", "service"), "ACL SETUSER service reset on >PASSWORD ~"+s.namespace+":* ", "+xreadgroup", "+zrangebyscore", "+hscan")
 		s.has(s.run(2, "", "doctor", "--role", "king"), "king")
 		s.has(s.run(1, "", "doctor"), "error: persistence", "remedy: set appendonly yes")
 	})

@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -42,8 +43,9 @@ func rulesOf(lines [][]string, user string) ([]string, error) {
 	return all, nil
 }
 
-// ACLLines returns the lines of docs/acl.md that hold for the program's servers, in words: ACL SETUSER, a user and rules.
-func (b Binary) ACLLines() ([][]string, error) {
+// ACLLines returns the lines of docs/acl.md that hold for the program's servers, in words: ACL SETUSER, a user and rules. If
+// titles are given, it returns only the lines of these sections, without those of their subsections.
+func (b Binary) ACLLines(titles ...string) ([][]string, error) {
 	b = b.asRedis()
 	dir, err := os.Getwd()
 	if err != nil {
@@ -52,7 +54,7 @@ func (b Binary) ACLLines() ([][]string, error) {
 	for ; ; dir = filepath.Dir(dir) { // tests run in the directory of their package
 		text, err := os.ReadFile(filepath.Join(dir, "docs", "acl.md"))
 		if err == nil {
-			return aclLinesOf(string(text), b)
+			return aclLinesOf(string(text), b, titles...)
 		}
 		if dir == filepath.Dir(dir) {
 			return nil, err
@@ -62,7 +64,34 @@ func (b Binary) ACLLines() ([][]string, error) {
 
 var aclBlock = regexp.MustCompile("(?ms)^```acl ?([0-9.]*)\n(.*?)^```")
 
-func aclLinesOf(text string, b Binary) ([][]string, error) {
+// heading splits a page into sections. No line of a block of rules begins like a heading.
+var heading = regexp.MustCompile(`(?m)^#+ (.*)\n`)
+
+// sectionsOf returns the texts of the sections with the titles.
+func sectionsOf(text string, titles []string) (string, error) {
+	var found strings.Builder
+	headings := heading.FindAllStringSubmatchIndex(text, -1)
+	for _, title := range titles {
+		at := slices.IndexFunc(headings, func(h []int) bool { return text[h[2]:h[3]] == title })
+		if at < 0 {
+			return "", fmt.Errorf("docs/acl.md has no section %q", title)
+		}
+		end := len(text)
+		if at+1 < len(headings) {
+			end = headings[at+1][0]
+		}
+		found.WriteString(text[headings[at][1]:end])
+	}
+	return found.String(), nil
+}
+
+func aclLinesOf(text string, b Binary, titles ...string) ([][]string, error) {
+	if len(titles) > 0 {
+		var err error
+		if text, err = sectionsOf(text, titles); err != nil {
+			return nil, err
+		}
+	}
 	var all [][]string
 	for _, block := range aclBlock.FindAllStringSubmatch(text, -1) {
 		if !b.AtLeast(splitVersion(block[1])) {

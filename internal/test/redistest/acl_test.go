@@ -45,3 +45,15 @@ func TestRulesOfUserDependOnServerVersion(t *testing.T) {
 		}
 	}
 }
+
+func TestLinesOfSectionsAreThoseBeforeTheNextHeading(t *testing.T) {
+	t.Parallel()
+	const text = "# Users\n\n## The app\n\n```acl\nACL SETUSER app +get\n```\n\n### Optional\n\n```acl\nACL SETUSER app +set\n```\n\n## The relay\n\n```acl\nACL SETUSER relay +del\n```\n"
+	lines, err := aclLinesOf(text, Binary{Version: "7.0.0"}, "The app", "The relay")
+	assert.Must(t, err)
+	if len(lines) != 2 || lines[0][3] != "+get" || lines[1][3] != "+del" {
+		t.Errorf("lines = %q", lines)
+	}
+	_, err = aclLinesOf(text, Binary{Version: "7.0.0"}, "The king")
+	assert.ErrorContains(t, err, `no section "The king"`, "aclLinesOf")
+}
