@@ -42,7 +42,7 @@ var grants = map[Role][]struct {
 		{6, 0, common + "exists zcard zcount hlen zrange zrangebyscore zrangebylex zlexcount zscore hget hmget hgetall xrange zadd zrem hset hdel hexists hincrby incr xrevrange xadd get unlink"},
 	},
 	RoleRepair: {
-		{6, 0, common + "exists type get pttl persist hget hmget hgetall hexists hlen zscore zrangebylex hscan zscan hset hdel zadd zrem unlink"},
+		{6, 0, common + "exists type get pttl persist hget hmget hgetall hexists hlen zscore zrangebylex hscan zscan hset hdel zadd zrem rename unlink"},
 	},
 }
 
