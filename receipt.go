@@ -104,10 +104,10 @@ func (r Receipt) parse() (receiptParts, error) {
 //
 // A message with a position (see inbox.Position) is also a Duplicate if a later message of its partition was committed since.
 //
-// After the retention, Resolve returns ErrReceiptExpired unless it still finds the commit. It returns ErrReceiptForeign for a
-// receipt of another namespace, and ErrReceiptInvalid for a text that is not a complete receipt. It returns a *RollbackError if
-// the id is marked as broken, and ErrKeyspace if the shard belongs to another keyspace. Any other error means that the server did
-// not reply before ctx ended or Config.CommitTimeout passed; call Resolve again.
+// After the retention, or after that of t if it is shorter, Resolve returns ErrReceiptExpired unless it still finds the commit. It
+// returns ErrReceiptForeign for a receipt of another namespace, and ErrReceiptInvalid for a text that is not a complete receipt. It
+// returns a *RollbackError if the id is marked as broken, and ErrKeyspace if the shard belongs to another keyspace. Any other error
+// means that the server did not reply before ctx ended or Config.CommitTimeout passed; call Resolve again.
 func (t *Transactor) Resolve(ctx context.Context, receipt Receipt) (Result, error) {
 	r, err := receipt.parse()
 	if err != nil {
@@ -125,7 +125,9 @@ func (t *Transactor) Resolve(ctx context.Context, receipt Receipt) (Result, erro
 	}
 	switch state {
 	case commit.Tombstoned, commit.Absent, commit.Duplicate:
-		if now.After(r.known) {
+		// The inbox may forget the id after the retention of t, even if that of the commit was longer.
+		shorter := r.until.Add(-2*slack - t.cfg.CommitTimeout + t.cfg.Retention)
+		if now.After(r.known) || now.After(shorter) {
 			return Result{}, fmt.Errorf("luatx: resolve: %w", ErrReceiptExpired)
 		}
 	}

@@ -50,7 +50,7 @@ var grants = map[Role][]grant{
 		{6, 0, common + "exists zcard zcount hlen zrange zrangebyscore zrangebylex zlexcount zscore hget hmget hgetall xrange zadd zrem hset hdel hexists hincrby incr xrevrange xadd get unlink"},
 	},
 	RoleRepair: {
-		{6, 0, common + "exists type get pttl persist hget hmget hgetall hexists hlen zscore zrangebylex hscan zscan hset hdel zadd zrem unlink"},
+		{6, 0, common + "exists type get pttl persist hget hmget hgetall hexists hlen zscore zrangebylex hscan zscan hset hdel zadd zrem rename unlink"},
 	},
 	RoleService: {
 		{6, 0, "ping xread xreadgroup xclaim xrange xrevrange xgroup|create xgroup|delconsumer xinfo|consumers zremrangebyscore pexpire multi exec eval xadd zlexcount"},

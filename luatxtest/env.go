@@ -112,8 +112,9 @@ func (e *Env) Now() time.Time {
 
 // Advance moves the clock of the embedded Redis forward by d and expires keys. After the first call, the clock moves only in
 // Advance. Everything that depends on Redis time follows: leases, pauses after failures, scheduled events and timers, and the
-// retention of the inbox and the outbox. Relays and workers still poll in real time, so configure short intervals, such as
-// SweepInterval. With a real server, Advance fails the test.
+// retention of the inbox and the outbox. To make the inbox forget an id, advance by the retention and commit in its shard, twice.
+// Relays and workers still poll in real time, so configure short intervals, such as SweepInterval. With a real server, Advance
+// fails the test.
 func (e *Env) Advance(d time.Duration) {
 	e.t.Helper()
 	switch {

@@ -28,7 +28,8 @@ const (
 	Leftover Kind = "leftover"
 	// BadValue is an invalid score, count, time or flag. Fix removes it, or sets it to the current time or to the correct sum.
 	BadValue Kind = "value"
-	// Stale is a generation of the inbox or of the stored replies whose retention has passed. Fix removes it.
+	// Stale is a generation of the inbox or of the stored replies whose retention has passed. Fix removes it. A newer generation
+	// becomes the older one first.
 	Stale Kind = "stale"
 	// Unlinked is an older generation of the inbox that lookups skip, a place in a lane that its event does not refer to, or a
 	// large body that is not in the index. Fix links it, so that the ids count again and the event knows its lane.

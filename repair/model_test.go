@@ -175,7 +175,7 @@ func (st state) inbox(say func(string, ...string)) {
 	age, ok := st.age("inbox:a")
 	meta := a["id"]
 	flag := meta != "" && meta[13] == '1'
-	alone := len(a) == 1 && strings.HasPrefix(meta, "0000000000000")
+	alone := len(a) == 1 && strings.HasPrefix(meta, "0000000000000") && !hasB
 	if ok && age >= 2*retention || alone && !st.there("entries") && !st.there("due") && !st.there("decided") {
 		say("stale", "inbox:a")
 		if hasB {
@@ -186,9 +186,8 @@ func (st state) inbox(say func(string, ...string)) {
 	if hasA && (!ok && !alone || flag && !hasB) {
 		say("value", "inbox:a", "id")
 	}
-	ageB, okB := st.age("inbox:b")
 	switch {
-	case hasB && ok && age >= retention, hasB && !flag && okB && ageB >= 3*retention:
+	case hasB && ok && age >= retention:
 		say("stale", "inbox:b")
 	case hasB && !flag:
 		say("unlinked", "inbox:b")

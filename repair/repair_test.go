@@ -92,14 +92,14 @@ var invariants = []invariant{
 	},
 	{"newer generation lost", [][]any{{"RENAME", "@inbox:a", "@inbox:b"}}, []string{"unlinked inbox:b"}},
 	{
-		"newer generation lost within three retentions",
-		[][]any{{"RENAME", "@inbox:a", "@inbox:b"}, {"HSET", "@inbox:b", "id", generation{3*retention - time.Hour, false}}},
+		"newer generation lost, and the older one began long ago",
+		[][]any{{"RENAME", "@inbox:a", "@inbox:b"}, {"HSET", "@inbox:b", "id", generation{3*retention + time.Hour, false}}},
 		[]string{"unlinked inbox:b"},
 	},
 	{
-		"newer generation lost long ago",
-		[][]any{{"RENAME", "@inbox:a", "@inbox:b"}, {"HSET", "@inbox:b", "id", generation{3*retention + time.Hour, false}}},
-		[]string{"stale inbox:b"},
+		"newer generation replaced by an identity alone",
+		[][]any{{"RENAME", "@inbox:a", "@inbox:b"}, {"HSET", "@inbox:a", "id", generation{never, false}}},
+		[]string{"unlinked inbox:b", "value inbox:a/id"},
 	},
 	{"older generation not linked", [][]any{{"HSET", "@inbox:b", "id", generation{retention, false}}}, []string{"unlinked inbox:b"}},
 	{"older generation lost", [][]any{{"HSET", "@inbox:a", "id", generation{time.Hour, true}}}, []string{"value inbox:a/id"}},
@@ -273,8 +273,11 @@ func TestRepairedShardWorksAgain(t *testing.T) {
 			t.Errorf("a Transactor of another keyspace found %q", got)
 		}
 		s.do(t, "DEL", s.key("entries"))
-		named(t, w.Fix(redistest.Soon(t)))
-		named(t, w.Fix(redistest.Soon(t)))
+		for range 3 { // the ids of A and of B, and the identity
+			s.damage(t, []any{"HSET", "@inbox:a", "id", generation{3 * retention, true}})
+			named(t, w.Fix(redistest.Soon(t)))
+			named(t, w.Fix(redistest.Soon(t)))
+		}
 		if n := client.Exists(redistest.Soon(t), s.key("inbox:a")).Val(); n != 0 {
 			t.Error("the identity of an empty shard stays for ever")
 		}
@@ -430,4 +433,56 @@ func TestNewRejectsInvalidConfig(t *testing.T) {
 	if _, err := repair.New(nil, repair.Config{}); err == nil {
 		t.Error("no Transactor was taken")
 	}
+}
+
+// TestFixWithAShorterRetentionKeepsNewIDs checks that Fix with a shorter retention forgets no id and no kept reply that is younger
+// than this retention, and that it removes both from an idle shard afterwards.
+func TestFixWithAShorterRetentionKeepsNewIDs(t *testing.T) {
+	t.Parallel()
+	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
+		long := newShop(t, client)
+		ctx, settings := redistest.Soon(t), long.tr.Config()
+		settings.Retention = time.Hour
+		shorter, err := luatx.New(client, settings)
+		redistest.Must(t, err)
+		short, k := &shop{shorter, client, long.slot}, long.key("k")
+		call := func() (luatx.Outcome, string) {
+			t.Helper()
+			var n *redis.IntCmd
+			result, err := short.tr.Transact(ctx, "a", func(tx *luatx.Tx) error {
+				n = tx.Pipeline().Incr(ctx, k)
+				return nil
+			}, luatx.WithID("new"), luatx.KeepReplies())
+			redistest.Must(t, err)
+			return result.Outcome, fmt.Sprint(n.Val(), n.Err())
+		}
+		began := func(age time.Duration) { // the generations began under the longer retention, or time has passed
+			for _, name := range []string{"inbox:a", "results", "results:b"} {
+				if client.Exists(ctx, short.key(name)).Val() == 0 {
+					continue
+				}
+				if start := time.Now().Add(-age).UnixMilli(); name == "inbox:a" {
+					meta := client.HGet(ctx, short.key(name), "id").Val()
+					short.do(t, "HSET", short.key(name), "id", fmt.Sprintf("%013d%s", start, meta[13:]))
+				} else {
+					short.do(t, "HSET", short.key(name), "start", start)
+				}
+			}
+		}
+		fix := func() { named(t, newWorker(t, short.tr, repair.Config{}).Fix(ctx)) }
+		call()
+		began(20 * time.Hour)
+		fix()
+		fix() // the next round
+		if outcome, reply := call(); outcome != luatx.Duplicate || reply != "1 <nil>" {
+			t.Errorf("a new id: %v, reply %s", outcome, reply)
+		}
+		for range 3 {
+			began(3 * time.Hour)
+			fix()
+		}
+		if n := client.Exists(ctx, short.key("inbox:a"), short.key("inbox:b"), short.key("results"), short.key("results:b")).Val(); n != 0 {
+			t.Errorf("%d keys of an idle shard stay", n)
+		}
+	})
 }

@@ -6,9 +6,11 @@
 --#needs _meta
 --#defines open_inbox verdict
 
--- Looks up the digests ARGV[first] to ARGV[last]. Rotates the inbox when A has reached the retention, so that an id is found for
--- at least the retention and at most twice that. Returns the rows of A and of B (the first digest at 2; B: false if there is none),
--- A's start (nil: there is none) and the tombstone horizon; or nil and a foreign identity.
+-- Looks up the digests ARGV[first] to ARGV[last]. Returns the rows of A and of B (the first digest at 2; B: false if there is
+-- none), A's start (nil: there is none) and the tombstone horizon; or nil and a foreign identity.
+--
+-- Rotates the inbox when A has reached the retention. A script with a longer retention may have written to A until now, so only
+-- B, whose ids are older than A, is dropped, however old A's start is.
 --
 -- If there is one digest and A has a start, the row of A is empty: HSETNX of the mark reports whether A has the digest, and costs
 -- a commit less than HMGET.
@@ -25,9 +27,6 @@ local function open_inbox(now, first, last)
   elseif not start or start > now then -- malformed, or a failover to a slower clock
     redis.call('HSET', @INBOX_A, 'id', meta_of(now, older, horizon))
     start = now
-  elseif now - start >= 2 * @RETENTION then
-    redis.call('UNLINK', @INBOX_A, @INBOX_B)
-    return {}, false, nil, 0
   elseif now - start >= @RETENTION then
     redis.call('UNLINK', @INBOX_B)
     redis.call('RENAME', @INBOX_A, @INBOX_B)

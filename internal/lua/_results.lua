@@ -20,6 +20,7 @@ local function keep_replies(digest, out, behind, commands)
   end
   local began = redis.pcall('HGET', RESULTS, 'start')
   if type(began) == 'string' and (now - tonumber(began) >= @RETENTION or redis.call('HLEN', RESULTS) > @KEPT_COUNT) then
+    redis.pcall('HSET', RESULTS, 'start', NOW) -- when the last reply may have been kept
     redis.pcall('RENAME', RESULTS, RESULTS_B)
     began = false
   end

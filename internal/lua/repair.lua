@@ -61,7 +61,7 @@ local part, cursor, seen = tonumber(ARGV[2]), ARGV[3], 0
 if part == 0 then
   types()
   if sound['inbox:a'] and sound['inbox:b'] then inbox() end
-  for _, name in ipairs({'results', 'results:b'}) do
+  for _, name in ipairs({'results:b', 'results'}) do
     if exists[name] and sound[name] then results(name) end
   end
   part = 1

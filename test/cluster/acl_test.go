@@ -3,6 +3,7 @@ package cluster_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"log/slog"
 	"slices"
@@ -24,6 +25,7 @@ import (
 	"github.com/luatx/luatx/message"
 	"github.com/luatx/luatx/outbox"
 	"github.com/luatx/luatx/relay"
+	"github.com/luatx/luatx/repair"
 	"github.com/luatx/luatx/stream"
 )
 
@@ -121,6 +123,30 @@ func TestDocumentedRightsAreSufficientForEachUser(t *testing.T) {
 	for _, entry := range log {
 		assert.Equal(t, entry.Object, "another", "the object of %+v, which the server has denied", entry)
 	}
+}
+
+func TestDocumentedRepairUserRemovesTheInboxOfAnIdleShard(t *testing.T) {
+	t.Parallel()
+	server := redistest.Single(t, redistest.Own())
+	shop := func(c *luatx.Config) { c.Namespace, c.Keyspace = "shop", luatx.Partitions(1) }
+	ctx, admin := redistest.Soon(t), server.Admin(t)
+	tr := rig.NewUnchecked(t, admin, shop)
+	redistest.Must(t, assert.ErrOf(tr.Transact(ctx, "a", func(*luatx.Tx) error { return nil }, luatx.WithID("x"))))
+	inbox := link.Of(tr).Scripts.Shard(tr.Keyspace().Slots()[0]).Key("inbox:a")
+	worker, err := repair.New(rig.NewUnchecked(t, documented(t, server, "repair", "~shop:*"), shop), repair.Config{})
+	redistest.Must(t, err)
+	for range 3 { // the newer generation, the older one, and the identity
+		meta := admin.HGet(ctx, inbox, "id").Val()
+		began := time.Now().Add(-3 * tr.Config().Retention).UnixMilli()
+		redistest.Must(t, admin.HSet(ctx, inbox, "id", fmt.Sprintf("%013d%s", began, meta[13:])).Err())
+		for _, err := range worker.Fix(ctx) {
+			redistest.Must(t, err)
+		}
+		if admin.Exists(ctx, inbox).Val() == 0 {
+			return
+		}
+	}
+	t.Error("the inbox of an idle shard stays")
 }
 
 // TestDocumentedACLLinesWork sends the lines of docs/acl.md unchanged and in order. The users have only the channels that

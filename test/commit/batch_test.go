@@ -221,7 +221,7 @@ func atClock(t testing.TB, now time.Time) (*miniredis.Miniredis, *luatx.Transact
 	return server, rig.NewTransactor(t, client)
 }
 
-func TestIDIsADuplicateForOneToTwoRetentionsOfTheServersClock(t *testing.T) {
+func TestIDIsKeptForTheRetentionUntilTheRotationAfterTheNextByTheServersClock(t *testing.T) {
 	t.Parallel()
 	ctx := redistest.Soon(t)
 	server, tr := atClock(t, start)
@@ -250,12 +250,48 @@ func TestIDIsADuplicateForOneToTwoRetentionsOfTheServersClock(t *testing.T) {
 		{63 * time.Hour, "third", luatx.Duplicate},
 		{64 * time.Hour, "fourth", luatx.Committed}, // rotates by the slower clock
 		{88 * time.Hour, "third", luatx.Committed},  // remembered for at most twice the retention, by the slower clock
-		{200 * time.Hour, "third", luatx.Committed}, // after a long time without commits, both generations are dropped
+		{200 * time.Hour, "third", luatx.Duplicate}, // a long time without commits does not drop the newer generation
 		{200 * time.Hour, "late", luatx.Committed},
+		{225 * time.Hour, "third", luatx.Committed},
 	} {
 		server.SetTime(start.Add(step.at))
 		assert.Equal(t, commit(step.id), step.want, "after %v %s", step.at, step.id)
 	}
+}
+
+// TestIDIsKeptForAShorterRetentionThanBefore checks that an id is kept for the retention of a Transactor whose predecessor had a
+// longer one, and that it is forgotten afterwards. The stored start is moved instead of the server's clock.
+func TestIDIsKeptForAShorterRetentionThanBefore(t *testing.T) {
+	t.Parallel()
+	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
+		long := rig.NewTransactor(t, client)
+		settings := long.Config()
+		settings.Retention = time.Hour
+		short, err := luatx.New(client, settings)
+		redistest.Must(t, err)
+		ctx, home := redistest.Soon(t), link.Of(long).Scripts.Shard(slot.OfTag("a"))
+		want := func(tr *luatx.Transactor, id string, want luatx.Outcome) {
+			t.Helper()
+			result, err := tr.Transact(ctx, "a", func(*luatx.Tx) error { return nil }, luatx.WithID(id))
+			redistest.Must(t, err)
+			assert.Equal(t, result.Outcome, want, "%s", id)
+		}
+		began := func(age time.Duration) {
+			t.Helper()
+			meta := client.HGet(ctx, home.Key("inbox:a"), "id").Val()
+			moved := fmt.Sprintf("%013d%s", time.Now().Add(-age).UnixMilli(), meta[13:])
+			redistest.Must(t, client.HSet(ctx, home.Key("inbox:a"), "id", moved).Err())
+		}
+		want(long, "new", luatx.Committed)
+		began(20 * time.Hour)
+		want(short, "other", luatx.Committed)
+		want(short, "new", luatx.Duplicate)
+		want(long, "new", luatx.Duplicate)
+		want(long, "newer", luatx.Committed)
+		began(time.Hour + time.Minute)
+		want(short, "newer", luatx.Duplicate)
+		want(short, "new", luatx.Committed)
+	})
 }
 
 // TestTombstoneDoesNotMoveTheStartOfTheGeneration checks that a tombstone keeps the start. A later start would postpone the

@@ -215,25 +215,35 @@ func unknownCommit(t testing.TB, proxy *respproxy.Proxy, tr *luatx.Transactor) l
 	return unknown.Receipt
 }
 
+// TestResolveAfterTheRetentionReturnsErrReceiptExpired also resolves a receipt of a Transactor with a longer retention.
 func TestResolveAfterTheRetentionReturnsErrReceiptExpired(t *testing.T) {
 	t.Parallel()
-	proxy, through, _ := rig.Proxied(t)
-	tr := rig.NewTransactor(t, through, func(c *luatx.Config) { c.CommitTimeout, c.Retention = 200*time.Millisecond, 2*time.Second })
-	rig.Warm(t, tr)
-	receipt := unknownCommit(t, proxy, tr)
-	ctx := redistest.Soon(t)
-	redistest.Eventually(t, "the receipt to expire", func() bool {
-		_, err := tr.Resolve(ctx, receipt)
-		if errors.Is(err, luatx.ErrExpired) {
-			t.Fatal("Resolve says that a commit which took effect never will")
-		}
-		return errors.Is(err, luatx.ErrReceiptExpired)
-	})
-	if result, err := tr.Transact(ctx, "a", rig.Incr, luatx.WithID("x")); err != nil || result.Outcome != luatx.Committed {
-		t.Errorf("%v, %v, want that a forgotten id is committed again", result.Outcome, err)
-	}
-	if result, err := tr.Resolve(ctx, receipt); !errors.Is(err, luatx.ErrReceiptExpired) {
-		t.Errorf("%v, %v: that another call is in says nothing about the first one", result.Outcome, err)
+	for name, retention := range map[string]time.Duration{"of the receipt": 2 * time.Second, "shorter than that of the receipt": time.Hour} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			proxy, through, _ := rig.Proxied(t)
+			before := rig.NewTransactor(t, through, func(c *luatx.Config) { c.CommitTimeout, c.Retention = 200*time.Millisecond, retention })
+			settings := before.Config()
+			settings.Retention = 2 * time.Second
+			tr, err := luatx.New(through, settings)
+			redistest.Must(t, err)
+			rig.Warm(t, before)
+			receipt := unknownCommit(t, proxy, before)
+			ctx := redistest.Soon(t)
+			redistest.Eventually(t, "the receipt to expire", func() bool {
+				_, err := tr.Resolve(ctx, receipt)
+				if errors.Is(err, luatx.ErrExpired) {
+					t.Fatal("Resolve says that a commit which took effect never will")
+				}
+				return errors.Is(err, luatx.ErrReceiptExpired)
+			})
+			if result, err := tr.Transact(ctx, "a", rig.Incr, luatx.WithID("x")); err != nil || result.Outcome != luatx.Committed {
+				t.Errorf("%v, %v, want that a forgotten id is committed again", result.Outcome, err)
+			}
+			if result, err := tr.Resolve(ctx, receipt); !errors.Is(err, luatx.ErrReceiptExpired) {
+				t.Errorf("%v, %v: that another call is in says nothing about the first one", result.Outcome, err)
+			}
+		})
 	}
 }
 
