@@ -221,7 +221,7 @@ func atClock(t testing.TB, now time.Time) (*miniredis.Miniredis, *luatx.Transact
 	return server, rig.NewTransactor(t, client)
 }
 
-func TestIDIsKeptForTheRetentionUntilTheRotationAfterTheNextByTheServersClock(t *testing.T) {
+func TestIDIsADuplicateUntilTheSecondRotationByTheServersClock(t *testing.T) {
 	t.Parallel()
 	ctx := redistest.Soon(t)
 	server, tr := atClock(t, start)
