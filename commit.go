@@ -148,13 +148,36 @@ func (t *Transactor) send(ctx context.Context, batch []*Tx, tail ...redis.Cmder)
 // judge decides which replies of open transactions are final, resolves those whose outcome is unknown, and returns those to send
 // again. The batch has all transactions that are sent together.
 func (t *Transactor) judge(ctx context.Context, until time.Time, open, batch []*Tx) []*Tx {
+	if !slices.ContainsFunc(open, (*Tx).early) {
+		return t.judgeEach(ctx, until, open)
+	}
+	var others, early []*Tx
+	for _, tx := range open {
+		if tx.early() {
+			early = append(early, tx)
+		} else {
+			others = append(others, tx)
+		}
+	}
+	again := t.judgeEach(ctx, until, others)
+	var final []*Tx
+	for _, tx := range early { // in the order of their positions
+		if ctx.Err() == nil && time.Now().Before(until) && tx.follows(batch, again) {
+			again = append(again, tx)
+		} else {
+			final = append(final, tx)
+		}
+	}
+	t.judgeEach(ctx, until, final)
+	inOrder(again)
+	return again
+}
+
+// judgeEach is judge for transactions that do not wait for each other.
+func (t *Transactor) judgeEach(ctx context.Context, until time.Time, open []*Tx) []*Tx {
 	var again, unclear []*Tx
 	var now time.Time // transactions that shared a script have the same time
 	for _, tx := range open {
-		if tx.overtook(batch) && ctx.Err() == nil && time.Now().Before(until) {
-			again = append(again, tx)
-			continue
-		}
 		switch verdict := tx.verdict(); {
 		case verdict == answerUnknown:
 			unclear = append(unclear, tx)

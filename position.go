@@ -25,16 +25,19 @@ func (tx *Tx) orderError(out *commit.Outcome) error {
 	return &message.EpochError{Source: claim.At.Source, Partition: claim.At.Partition, Stored: out.Text, Found: claim.At.Epoch}
 }
 
-// overtook reports whether tx reached the server before its predecessor in the batch, and the predecessor has committed
-// since. Repeated requests may arrive out of order, because each travels separately.
-func (tx *Tx) overtook(batch []*Tx) bool {
+// early reports whether the server had a transaction before the one in front of it.
+func (tx *Tx) early() bool {
+	return tx.commit.Position != nil && tx.commit.Err == nil && tx.commit.Outcome.State == commit.Early
+}
+
+// follows reports whether the transaction in front of tx has committed since, or is to be sent again. Repeated requests may arrive
+// out of order, because each travels separately.
+func (tx *Tx) follows(batch, again []*Tx) bool {
 	own := tx.commit.Position
-	if own == nil || tx.commit.Err != nil || tx.commit.Outcome.State != commit.Early {
-		return false
-	}
 	return slices.ContainsFunc(batch, func(other *Tx) bool {
 		p := other.commit.Position
-		return p != nil && p.Field == own.Field && p.Offset == own.After && other.commit.Err == nil && outcomes[other.commit.Outcome.State] != 0
+		return p != nil && p.Field == own.Field && p.Offset == own.After &&
+			(slices.Contains(again, other) || other.err == nil && outcomes[other.commit.Outcome.State] != 0)
 	})
 }
 
