@@ -42,6 +42,7 @@ func single(t testing.TB, user string) site {
 	t.Helper()
 	server := redistest.Single(t, redistest.Own())
 	return site{user, []*redis.Client{server.Admin(t)}, server.Admin(t), func(t testing.TB) redis.UniversalClient {
+		t.Helper()
 		return server.Client(t, func(o *redis.Options) { o.Username, o.Password = user, "secret" })
 	}}
 }
@@ -57,6 +58,7 @@ func eachSite(t *testing.T, user string, test func(t *testing.T, s site)) {
 		t.Parallel()
 		cluster := redistest.Cluster(t)
 		s := site{user: user, root: redistest.AsAdmin(t, cluster.Client(t)), client: func(t testing.TB) redis.UniversalClient {
+			t.Helper()
 			return cluster.Client(t, func(o *redis.ClusterOptions) { o.Username, o.Password = user, "secret" })
 		}}
 		for _, addr := range cluster.Addrs() {
