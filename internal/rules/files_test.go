@@ -84,7 +84,7 @@ func TestRootFitsOneScreen(t *testing.T) {
 	watchTree(t)
 	files := slices.DeleteFunc(trackedFiles(t, ""), func(name string) bool { return path.Dir(name) != "." || path.Ext(name) != ".go" })
 	if len(files) > maxRootFiles {
-		t.Errorf("the root has %d Go files, more than %d: move what has a room of its own", len(files), maxRootFiles)
+		t.Errorf("the root has %d Go files, more than %d; move files to packages below it", len(files), maxRootFiles)
 	}
 	if lines := strings.Count(string(output(t, root, "go", "doc", ".")), "\n"); lines > maxRootLines {
 		t.Errorf("go doc of the root has %d lines, more than %d: move names to the packages whose users need them", lines, maxRootLines)
