@@ -49,7 +49,7 @@ type Batch struct {
 	Slot   int
 	Events []BatchEvent
 	// Parked counts the events that had used up their attempts, because each claimer died with them. Orphans counts the ids
-	// without an event. Neither are among Events.
+	// without an event. Neither is among Events.
 	Parked, Orphans int
 
 	lease string

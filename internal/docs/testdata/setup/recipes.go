@@ -6,15 +6,21 @@ import (
 	"slices"
 
 	"github.com/luatx/luatx"
-	"github.com/luatx/luatx/message"
 )
 
 var (
-	arrived        = make(chan string, 10)
-	errDown        = errors.New("down")
-	changeCustomer = message.NewCommandHandler(func(context.Context, struct{ ID string }) ([]struct{}, error) { return nil, nil },
-		message.CommandHandlerConfig{Source: "/crm"})
+	arrived = make(chan string, 10)
+	errDown = errors.New("down")
 )
+
+type (
+	ChangeCustomer  struct{ ID string }
+	CustomerChanged struct{}
+)
+
+func changeCustomer(context.Context, ChangeCustomer) ([]CustomerChanged, error) {
+	return []CustomerChanged{{}}, nil
+}
 
 func sent(to, id string) { arrived <- to + " " + id }
 
