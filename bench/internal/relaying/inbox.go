@@ -25,7 +25,7 @@ const (
 // bucketed is the note about a layout that was rejected.
 const bucketed = `**Rejected: a bucketed inbox.** It would keep the digests in many small hashes of up to about 100 entries, which Redis stores as
 packed lists. A prototype used 42 bytes per id, less than half of the bytes in one hash. The only benefit would be memory: the
-ids of 1,000 messages per second for 24 hours take at least 8 GB in one hash, and would take 3.6 GB in buckets. Every bucket would
+ids of 1,000 messages per second for 24 hours take at least 7.6 GB in one hash, and would take 3.6 GB in buckets. Every bucket would
 need a key, which a script must declare. A batch of 64 transactions would access up to 128 more keys. Every lookup would scan
 half a list on average, which takes one to two microseconds instead of half a microsecond. The rotation of the generations is one
 RENAME now. It would have to delete thousands of keys, or to set a time to live on each of them. Policies such as volatile-lru
