@@ -284,7 +284,8 @@ func TestAttributeTypesOfOneSideAreConverted(t *testing.T) {
 func FuzzEventSurvivesARoundTrip(f *testing.F) {
 	f.Add("id", "/s", "t", "subject", "name", "value", "text/plain", []byte("data"), int32(3))
 	f.Add("1", "urn:a:b", "x", "", "ext", "", "application/json", []byte(`{"a":[1]}`), int32(-1))
-	f.Add(" 1", "/s", "t ", " subject ", "name", " value ", "0 ", []byte("0"), int32(0)) // the SDK's setters would trim the blanks
+	f.Add(" 1", "/s", "t ", " subject ", "name", " value ", "0 ", []byte("0"), int32(0))     // the SDK's setters would trim the blanks
+	f.Add("1", "/s", "t", "", "ext", "", "application/json", []byte(`{"&": [0]}`), int32(0)) // JSON escapes & for HTML
 	f.Add("ü", "/ä b", "t", "%", "n", "\"", "", []byte{0xff}, int32(0))
 	f.Fuzz(func(t *testing.T, id, source, kind, subject, name, value, contentType string, data []byte, n int32) {
 		msg := message.NewRaw(data, message.Attributes{
@@ -307,7 +308,9 @@ func FuzzEventSurvivesARoundTrip(f *testing.F) {
 		redistest.Must(t, err)
 		var ours message.RawMessage
 		redistest.Must(t, ours.UnmarshalJSON(text))
-		if !bytes.Equal(ours.Data, data) && !bytes.Equal(ours.Data, bytes.TrimSpace(data)) {
+		compact, err := json.Marshal(json.RawMessage(data)) // as the SDK writes JSON
+		asJSON := err == nil && bytes.Equal(ours.Data, compact)
+		if !asJSON && !bytes.Equal(ours.Data, data) && !bytes.Equal(ours.Data, bytes.TrimSpace(data)) {
 			t.Errorf("data %q has become %q", data, ours.Data)
 		}
 		msg.Data = ours.Data
