@@ -28,7 +28,7 @@ func TestBenchComparesAllWaysAndLeavesNoKeys(t *testing.T) {
 	}
 	onBoth(t, own, func(t *testing.T, client redis.UniversalClient, addr string) {
 		before := len(dump(t, client, "luatx-bench-*").Keys)
-		status, out, errs := run(redistest.Soon(t), "", quick(addr, "--json", "--tags", "3")...)
+		status, out, errs := run(t.Context(), "", quick(addr, "--json", "--tags", "3")...)
 		if status != statusFine {
 			t.Fatal(status, errs)
 		}

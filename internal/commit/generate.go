@@ -279,6 +279,9 @@ func (g *generator) mark() {
 		return
 	}
 	if g.positioned {
+		if g.events > 0 { // transactions behind a failed one take back their events
+			g.put("if type(try('ZREM', @PENDING, '')) ~= 'number' or type(try('HDEL', @ENTRIES, '')) ~= 'number' then %s end", leave)
+		}
 		g.put("if type(try(unpack(marks))) ~= 'number' then %s end", leave)
 	} else {
 		g.put("if try(unpack(marks)) ~= n then %s end", leave)
