@@ -434,47 +434,6 @@ func TestCompiledScriptsDecideAsTheGeneralOne(t *testing.T) {
 	}
 }
 
-// TestRollbackFailureLeavesNoEventsBehindItsPosition sends batches of three transactions with one position. The first fails, and
-// the user may not run a command that takes back events.
-func TestRollbackFailureLeavesNoEventsBehindItsPosition(t *testing.T) {
-	t.Parallel()
-	w, d := newTwins(t), draw{rand.New(rand.NewPCG(1, 1)), "{" + slot.Text(0) + "}"}
-	home := w.shards.Shard(0)
-	for _, command := range []string{"zrem", "hdel"} {
-		w.do(t.Context(), "FLUSHDB")
-		w.do(t.Context(), "ACL", "SETUSER", "user", "+@all", "-"+command)
-		w.do(t.Context(), "HSET", home.Key("inbox:a"), "id", fmt.Sprintf("%013d0%013di", time.Now().UnixMilli(), 0))
-		w.do(t.Context(), "HSET", home.Key("counts"), "totals", "0 0 0 0 0")
-		w.do(t.Context(), "SET", d.tag+"k0", "word")
-		w.flush(t.Context())
-		var both [2][]*Commit
-		for i := range 3 {
-			key := fmt.Sprintf("%sk%d", d.tag, i)
-			c := Commit{
-				Shard: home, Digest: fmt.Sprintf("digest%010d", i), Token: fmt.Sprintf("token%05d", i), NotAfter: time.Now().Add(time.Hour),
-				Position: &Position{Field: "orders/0", Offset: fmt.Sprintf("%02d", 10+i), Owner: OwnerOf(7, "e 1")},
-				Events:   []shard.Event{{ID: fmt.Sprint("event", i), Body: []byte("{}")}},
-				Keys:     []string{key}, Commands: []Command{d.command([]string{"INCR", "k"}, key)},
-			}
-			for n := range both {
-				twin := c
-				both[n] = append(both[n], &twin)
-			}
-		}
-		if difference := w.differ(t, both); difference != "" {
-			t.Error(command, difference)
-		}
-		if state := both[0][0].Outcome.State; state != Broken {
-			t.Errorf("%s: %s, want %s", command, state, Broken)
-		}
-		for n, client := range w.clients {
-			if ids := client.HKeys(t.Context(), home.Key("entries")).Val(); slices.Contains(ids, "event1") {
-				t.Errorf("%s: %v are left by script %d", command, ids, n)
-			}
-		}
-	}
-}
-
 // TestUndoKeepsTheExpiryOfEachField sends transactions that fail after an HSET of three fields, one of which expires.
 func TestUndoKeepsTheExpiryOfEachField(t *testing.T) {
 	t.Parallel()

@@ -48,7 +48,8 @@ local function rollback()
   for i = #undo, 1, -1 do
     local inverse = undo[i]
     if type(inverse) == 'string' then
-      if type(redis.pcall('ZCARD', @PENDING)) == 'number' then left = restore({'ZREM', @PENDING, inverse}, left) end
+      local why = restore({'ZREM', @PENDING, inverse})
+      if why and not string.find(why, 'WRONGTYPE', 1, true) then left = (left and left .. '; ' or '') .. why end
       left = restore({'HDEL', @ENTRIES, inverse}, left)
     elseif type(inverse[2]) == 'table' then
       left = restore_fields(inverse[1], inverse[2], left)
