@@ -167,12 +167,13 @@ func TestHolderNamesTheRelayThatHasALeasedEvent(t *testing.T) {
 		event, err := op.Outbox().Show(ctx, slot, "1")
 		redistest.Must(t, err)
 		var holder admin.Process
-		redistest.Eventually(t, "the relay to report its lease", func() (known bool) {
+		redistest.Eventually(t, "the relay to report its lease and its publish", func() bool {
+			var known bool
 			holder, known, err = op.Holder(ctx, event)
 			redistest.Must(t, err)
-			return known
+			return known && holder.InFlight == 1
 		})
-		if holder.Kind != process.Relay || holder.InFlight != 1 || len(holder.Leases) != 1 || holder.Leases[0].Events != 1 {
+		if holder.Kind != process.Relay || len(holder.Leases) != 1 || holder.Leases[0].Events != 1 {
 			t.Errorf("the holder is %+v", holder)
 		}
 		close(release)
