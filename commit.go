@@ -48,6 +48,7 @@ func (t *Transactor) prepare(ctx context.Context, tx *Tx, input commit.Input) (r
 		return false, tx.verify(ctx) // the function may have decided to write nothing because of what it read
 	}
 	if err == nil {
+		tx.arrange()
 		err = t.ensureChecked(ctx, tx.commit.Shard)
 	}
 	if err != nil {
@@ -171,6 +172,22 @@ func (t *Transactor) judge(ctx context.Context, until time.Time, open, batch []*
 	t.judgeEach(ctx, until, final)
 	inOrder(again)
 	return again
+}
+
+// early reports whether the server had a transaction before the one in front of it.
+func (tx *Tx) early() bool {
+	return tx.commit.Position != nil && tx.commit.Err == nil && tx.commit.Outcome.State == commit.Early
+}
+
+// follows reports whether the transaction in front of tx has committed since, or is to be sent again. Repeated requests may arrive
+// out of order, because each travels separately.
+func (tx *Tx) follows(batch, again []*Tx) bool {
+	own := tx.commit.Position
+	return slices.ContainsFunc(batch, func(other *Tx) bool {
+		p := other.commit.Position
+		return p != nil && p.Field == own.Field && p.Offset == own.After &&
+			(slices.Contains(again, other) || other.err == nil && outcomes[other.commit.Outcome.State] != 0)
+	})
 }
 
 // judgeEach is judge for transactions that do not wait for each other.

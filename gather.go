@@ -120,6 +120,14 @@ func inOrder(batch []*Tx) {
 	})
 }
 
+// offset returns the offset of the position that the commit moves, or an empty text.
+func (tx *Tx) offset() string {
+	if claim := link.ClaimOf(tx); claim != nil {
+		return claim.Position.Offset
+	}
+	return ""
+}
+
 // compareEntries compares stream entry ids in the server's format.
 func compareEntries(a, b string) int {
 	aTime, aNumber, _ := strings.Cut(a, "-")

@@ -5,10 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/luatx/luatx/internal/commit"
 	"github.com/luatx/luatx/internal/link"
 	"github.com/luatx/luatx/internal/mark"
+	"github.com/luatx/luatx/internal/settle"
 	"github.com/luatx/luatx/internal/slot"
 	"github.com/luatx/luatx/message"
 	"github.com/luatx/luatx/message/middleware"
@@ -134,6 +136,50 @@ func (t *Transactor) settle(ctx context.Context, tx *Tx, msg *message.Message, o
 		return nil, nil // the outputs are not from the run that took effect
 	}
 	return outputs, nil
+}
+
+// park commits the dead letter of a message that has failed for good, together with its position. It returns cause if the message is
+// to be delivered again.
+func (t *Transactor) park(ctx context.Context, tx *Tx, msg *message.Message, cause error) error {
+	claim := link.ClaimOf(tx)
+	if claim == nil || !isFault(cause) {
+		return cause
+	}
+	if ctx.Err() != nil {
+		if expiry, ok := msg.ExpiryTime(); !ok || time.Now().Before(expiry) {
+			return cause // the consumer stops
+		}
+		ctx, cause = context.WithoutCancel(ctx), message.Permanent(cause)
+	}
+	key, letter, ok := claim.Failed(ctx, cause)
+	if !ok {
+		return cause
+	}
+	again := t.begin(tx.tag, tx.aggregate, tx.delivery)
+	defer again.end()
+	again.id, again.claimed = tx.id, true
+	link.SetClaim(again, claim)
+	if err := Queued(again.Pipeline().Do(ctx, append([]any{"XADD", key, "*"}, letter...)...)); err != nil {
+		return errors.Join(cause, err)
+	}
+	if _, err := t.settle(ctx, again, msg, nil); err != nil {
+		return errors.Join(cause, fmt.Errorf("luatx: park message %s: %w", msg.ID(), err))
+	}
+	t.cfg.Logger.Error("luatx: message parked as a dead letter", "id", msg.ID(), "source", claim.At.Source, "partition", claim.At.Partition,
+		"offset", claim.At.Offset, "dead_letter", key, "error", cause)
+	return nil
+}
+
+// isFault reports whether an error is the fault of the message or its handler, rather than of the server or the order.
+func isFault(err error) bool {
+	for _, other := range []error{ErrFenced, ErrConflict, ErrExpired, ErrOutcomeUnknown, ErrOutboxFull, ErrKeyspace, message.ErrStopped} {
+		if errors.Is(err, other) {
+			return false
+		}
+	}
+	var refused *RefusedError
+	var broken *RollbackError
+	return !settle.IsUntried(err) && !errors.As(err, &refused) && !errors.As(err, &broken)
 }
 
 // inputOf returns what the commit must do about the stream entry from which the message was read.

@@ -88,3 +88,20 @@ var outcomesOfErrors = []struct {
 	{ErrTooLarge, "refused"},
 	{ErrReadAfterWrite, "refused"},
 }
+
+// observed calls the Observer with the outcome of a transaction.
+func (t *Transactor) observed(ctx context.Context, tx *Tx) {
+	sent := &tx.commit
+	c := Commit{
+		Namespace: t.cfg.Namespace, Slot: sent.Shard.Slot,
+		Began: *tx.began, Duration: time.Since(*tx.began),
+		Attempts: int(sent.Tries), Batch: int(sent.Batch),
+		Commands: len(tx.cmds), Events: len(sent.Events) + len(sent.Outcome.Emitted),
+		Err: tx.err,
+	}
+	if tx.err == nil {
+		c.Result = Result{Outcome: outcomes[sent.Outcome.State], Replicated: sent.Replicated}
+		c.Acknowledged = sent.Outcome.Acked
+	}
+	observe.Tell(ctx, t.cfg.Logger, t.cfg.Observer.Committed, c)
+}

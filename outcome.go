@@ -1,17 +1,16 @@
 package luatx
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"strings"
-	"time"
 
 	"github.com/redis/go-redis/v9"
 
 	"github.com/luatx/luatx/internal/commit"
 	"github.com/luatx/luatx/internal/eval"
-	"github.com/luatx/luatx/internal/observe"
+	"github.com/luatx/luatx/internal/link"
+	"github.com/luatx/luatx/message"
 )
 
 // outcomeError returns the error for the reply of a script, or nil if the effect is committed.
@@ -51,6 +50,18 @@ func (t *Transactor) outboxFull(slot int, what string) error {
 		"parked bytes": t.cfg.ParkedBytes, "lane": t.cfg.LaneCapacity,
 	}
 	return &OutboxFullError{What: what, Limit: limits[what], Slot: slot}
+}
+
+// orderError returns the error of a transaction whose position was not moved.
+func (tx *Tx) orderError(out *commit.Outcome) error {
+	claim := link.ClaimOf(tx)
+	if claim == nil {
+		claim = &link.Claim{} // of a receipt
+	}
+	if out.State == commit.Early {
+		return &message.EarlyError{After: claim.Position.After, Committed: out.Text}
+	}
+	return &message.EpochError{Source: claim.At.Source, Partition: claim.At.Partition, Stored: out.Text, Found: claim.At.Epoch}
 }
 
 // commandError returns the error for the command on which a script failed.
@@ -119,23 +130,6 @@ func fail(cmds []redis.Cmder, err error) {
 	for _, cmd := range cmds {
 		cmd.SetErr(err)
 	}
-}
-
-// observed calls the Observer with the outcome of a transaction.
-func (t *Transactor) observed(ctx context.Context, tx *Tx) {
-	sent := &tx.commit
-	c := Commit{
-		Namespace: t.cfg.Namespace, Slot: sent.Shard.Slot,
-		Began: *tx.began, Duration: time.Since(*tx.began),
-		Attempts: int(sent.Tries), Batch: int(sent.Batch),
-		Commands: len(tx.cmds), Events: len(sent.Events) + len(sent.Outcome.Emitted),
-		Err: tx.err,
-	}
-	if tx.err == nil {
-		c.Result = Result{Outcome: outcomes[sent.Outcome.State], Replicated: sent.Replicated}
-		c.Acknowledged = sent.Outcome.Acked
-	}
-	observe.Tell(ctx, t.cfg.Logger, t.cfg.Observer.Committed, c)
 }
 
 // Outcome states whether the request that committed a transaction was this one, an earlier one, or one of another

@@ -51,7 +51,6 @@ func (tx *Tx) assemble() error {
 		declared.add(key)
 	}
 	out.Keys = declared.keys
-	tx.arrange()
 	if size > tx.t.cfg.MaxBytes {
 		return fmt.Errorf("%w: %d bytes, more than MaxBytes, %d", ErrTooLarge, size, tx.t.cfg.MaxBytes)
 	}

@@ -88,7 +88,7 @@ func (tx *Tx) guard(ctx context.Context, cmds []redis.Cmder) error {
 			keys = append(keys, key)
 		}
 		args, _ = command.Exact(args)
-		guards[i] = commit.Guard{Order: orders[spec.Guard], Args: args}
+		guards[i] = commit.Guard{Order: guardOrders[spec.Guard], Args: args}
 	}
 	if len(guards) == 0 {
 		return nil
@@ -162,8 +162,8 @@ func (tx *Tx) writtenKeys() map[string]bool {
 	return written
 }
 
-// orders are the names of the guard classes in internal/lua/_guard.lua.
-var orders = map[command.Guard]byte{command.GuardOrdered: 'o', command.GuardMembers: 'm', command.GuardPairs: 'p'}
+// guardOrders are the names of the guard classes in internal/lua/_guard.lua.
+var guardOrders = map[command.Guard]byte{command.GuardOrdered: 'o', command.GuardMembers: 'm', command.GuardPairs: 'p'}
 
 // verify returns ErrConflict if a guarded reply has changed, or another error if the server could not verify the reads.
 func (tx *Tx) verify(ctx context.Context) error {

@@ -197,6 +197,14 @@ func (tx *Tx) identity() identity.ID {
 	return identity.ID{Aggregate: aggregate, Scope: tx.id.Scope, Source: tx.id.Source, ID: tx.id.ID}
 }
 
+// position returns the position that the commit moves instead of marking the id, or nil.
+func (tx *Tx) position() *commit.Position {
+	if claim := link.ClaimOf(tx); claim != nil {
+		return &claim.Position
+	}
+	return nil
+}
+
 func (tx *Tx) end() { tx.closed.Store(true) }
 
 type txKey struct{}
