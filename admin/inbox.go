@@ -52,7 +52,7 @@ func (o *Operator) Known(ctx context.Context, aggregate string, id luatx.Message
 //
 // The first effect of the message stays, and a redelivery adds a second one. The events keep their ids: while the outbox
 // remembers them, the same body adds nothing, and another body is an error. A delayed copy of the first commit may take effect
-// again, so do not forget a message that is younger than Config.CommitTimeout.
+// again, so do not forget a message that is younger than Config.CommitTimeout and one second.
 func (o *Operator) Forget(ctx context.Context, aggregate string, id luatx.MessageID, reason string) (bool, error) {
 	n, named, err := o.place(aggregate, id)
 	switch {

@@ -26,7 +26,7 @@ id. All four must be those of the message. If one differs, the inbox does not fi
 		name: "inbox forget", args: "id", changes: true, acts: true, reasoned: true, short: "forget a message, so that its next delivery is processed again",
 		long: `luatx inbox forget deletes a message from the inbox, so that its next delivery is processed again. The command does not deliver
 the message. The effects of the first processing stay, so the message can take effect twice. Do not forget messages that are
-younger than Config.CommitTimeout.`,
+younger than Config.CommitTimeout and one second.`,
 		one: `if the message is not in the inbox`,
 		flags: func(flags *flag.FlagSet) action {
 			m := messageFlags(flags)

@@ -59,7 +59,7 @@ func (d draw) record() string {
 }
 
 // TestRollbackFailureLeavesNoEventsBehindItsPosition sends batches of three transactions with one position. The first fails, and
-// the user may not run a command that takes back events, or one that does not.
+// the user may not run one of the commands that take events back, or ZCARD, which their rollback does not need.
 func TestRollbackFailureLeavesNoEventsBehindItsPosition(t *testing.T) {
 	t.Parallel()
 	w, d := newTwins(t), draw{rand.New(rand.NewPCG(1, 1)), "{" + slot.Text(0) + "}"}
