@@ -32,7 +32,10 @@ type shop struct {
 func newShop(t testing.TB, client redis.UniversalClient, change ...func(*luatx.Config)) *shop {
 	t.Helper()
 	namespace := redistest.Namespace(t)
-	cfg := luatx.Config{Namespace: namespace, Keyspace: luatx.Partitions(1).WithPrefix(namespace), Retention: retention}
+	cfg := luatx.Config{
+		Namespace: namespace, Keyspace: luatx.Partitions(1).WithPrefix(namespace), Retention: retention,
+		NoHistory: true, // which would issue commands that the tests count, hold and cut
+	}
 	for _, c := range change {
 		c(&cfg)
 	}

@@ -128,13 +128,12 @@ func TestSlowWorkerEndsItsRoundAfterATakeover(t *testing.T) {
 	s.furnish(t)
 	w := newWorker(t, s.tr, repair.Config{Interval: time.Hour, Lease: 100 * time.Millisecond, Logger: out.Logger()})
 	hold := respproxy.NewHold()
-	round := func(cmd []string) bool { return respproxy.Command("EXISTS")(cmd) && len(cmd) > 2 } // the history asks for one key
-	proxy.Next(1, round, respproxy.HoldBy(hold))
+	proxy.Next(1, respproxy.Command("EXISTS"), respproxy.HoldBy(hold)) // the round's look for shards
 	run(t, w)
+	admin := redistest.Shared(t).Client(t)
+	other, err := luatx.New(admin, s.tr.Config())
+	redistest.Must(t, err)
 	redistest.Eventually(t, "another to take over", func() bool {
-		admin := redistest.Shared(t).Client(t)
-		other, err := luatx.New(admin, s.tr.Config())
-		redistest.Must(t, err)
 		if n, err := admin.Exists(t.Context(), s.key("repair")).Result(); err != nil || n == 0 {
 			return false
 		}
