@@ -153,6 +153,9 @@ func (e *Engine) Run(ctx context.Context) error {
 		e.unsubscribe(detached)
 	}()
 	if err := e.subscribe(ctx); err != nil {
+		if ctx.Err() != nil {
+			return nil // it stops before it has begun
+		}
 		return err
 	}
 	work, cancel := e.router.workContext(ctx)

@@ -211,6 +211,23 @@ func TestEngineSettlesAForwardedInputWithItsOutput(t *testing.T) {
 	})
 }
 
+// lateSubscriber cannot subscribe before its context ends.
+type lateSubscriber struct{}
+
+func (lateSubscriber) Subscribe(ctx context.Context) (<-chan *message.RawMessage, error) {
+	<-ctx.Done()
+	return nil, ctx.Err()
+}
+
+func TestEngineThatStopsBeforeItHasSubscribedReturnsNil(t *testing.T) {
+	t.Parallel()
+	e := newEngine(t, message.EngineConfig{}, make(chan *message.RawMessage))
+	must(t, e.AddSubscriber("late", message.MatchSource("/late"), lateSubscriber{}))
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	must(t, e.Run(ctx))
+}
+
 func TestStoppedEngineWaitsUntilOutputsInFlightAreRead(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -63,6 +63,9 @@ func (s Subscription) Consume(ctx context.Context, _ *luatx.Transactor, p stream
 		return err
 	}
 	messages, err := s.Subscriber.Subscribe(ctx)
+	if ctx.Err() != nil && err != nil {
+		return nil // it stops before it has begun
+	}
 	if err != nil {
 		return err
 	}

@@ -117,6 +117,25 @@ func TestRunStopsTheRelayAfterTheInputHasFinished(t *testing.T) {
 	})
 }
 
+// lateSubscriber cannot subscribe before its context ends.
+type lateSubscriber struct{}
+
+func (lateSubscriber) Subscribe(ctx context.Context) (<-chan *message.RawMessage, error) {
+	<-ctx.Done()
+	return nil, ctx.Err()
+}
+
+func TestServiceThatStopsBeforeItsInputHasBegunReturnsNil(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		input := Subscription{Subscriber: lateSubscriber{}}
+		s := other(t, Config{}, func(ctx context.Context, p stream.Processor) error { return input.Consume(ctx, nil, p) }, (&diary{}).runner("relay", 0))
+		stop := run(t, s)
+		synctest.Wait()
+		assert.NoError(t, stop(), "Run")
+	})
+}
+
 func TestRunStopsTheRelayAlsoIfAHandlerHangs(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

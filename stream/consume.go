@@ -84,7 +84,7 @@ func (s *Subscriber) Consume(ctx context.Context, t *luatx.Transactor, p Process
 	sub, err := newSubscription(ctx, s, max(s.cfg.MaxInFlight, 2*consumeTurns*s.cfg.BatchSize))
 	if err != nil {
 		s.active.Store(false)
-		return err
+		return unlessEnded(ctx, err)
 	}
 	work, cancel := context.WithCancel(sub.detached)
 	defer cancel()
@@ -92,6 +92,14 @@ func (s *Subscriber) Consume(ctx context.Context, t *luatx.Transactor, p Process
 	c := &consumption{newReader(sub), work, t, p, make(chan struct{}, 1)}
 	sub.run(ctx, link.Of(t).Processes, c.loop)
 	return nil
+}
+
+// unlessEnded returns the error of a consumer that did not begin. If ctx has ended, that is why, and unlessEnded returns nil.
+func unlessEnded(ctx context.Context, err error) error {
+	if ctx.Err() != nil && !errors.Is(err, ErrSubscribed) {
+		return nil
+	}
+	return err
 }
 
 // consumption is one run of Consume.

@@ -212,7 +212,7 @@ func (s *PartitionedSubscriber) Consume(ctx context.Context, t *luatx.Transactor
 	}
 	m, err := s.join(ctx, link.Of(t).Processes, s.cfg.BatchSize, func(_ context.Context, p *partition, run []*item) { p.handle(t, process, run) })
 	if err != nil {
-		return err
+		return unlessEnded(ctx, err)
 	}
 	m.run(ctx)
 	return nil

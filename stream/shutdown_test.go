@@ -11,11 +11,30 @@ import (
 	"github.com/luatx/luatx/stream"
 )
 
+type consumer interface {
+	Consume(ctx context.Context, t *luatx.Transactor, p stream.Processor) error
+}
+
+func TestConsumeThatEndsBeforeItHasBegunReturnsNil(t *testing.T) {
+	t.Parallel()
+	f := shared(t)
+	p := newParted(t, f.client, 2)
+	single, err := stream.NewSubscriber(f.client, f.config())
+	redistest.Must(t, err)
+	transactor, err := luatx.New(f.client, luatx.Config{Namespace: redistest.Namespace(t)})
+	redistest.Must(t, err)
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	for name, consumer := range map[string]consumer{"one stream": single, "partitions": p.subscriber(t, p.config())} {
+		process := stream.ProcessFunc(func(context.Context, *message.RawMessage) error { t.Error("handled"); return nil })
+		if err := consumer.Consume(ctx, transactor, process); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
 func TestConsumeEndsTheContextsOfHandlersAfterShutdownTimeout(t *testing.T) {
 	t.Parallel()
-	type consumer interface {
-		Consume(ctx context.Context, t *luatx.Transactor, p stream.Processor) error
-	}
 	const timeout = 100 * time.Millisecond
 	p := newParted(t, redistest.Shared(t).Client(t), 1)
 	f := shared(t)
