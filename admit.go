@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
+	"sync"
 
 	"github.com/redis/go-redis/v9"
 
@@ -85,17 +86,35 @@ func (tx *Tx) checkKey(name string, arg any) error {
 	case tx.commit.Shard.Owns(key) && !isOwn(arg):
 		return fmt.Errorf("%w: %s: key %q is luatx's own; choose another namespace or prefix", ErrCommandRefused, name, key)
 	}
-	if tx.firstKey == "" {
-		tx.firstKey = key
-	}
+	tx.first.note(key)
 	return nil
+}
+
+// firstKey is the first key of a transaction, for errors. Commands and guarded reads of several goroutines note theirs at once.
+type firstKey struct {
+	mu  sync.Mutex
+	key string
+}
+
+func (f *firstKey) note(key string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.key == "" {
+		f.key = key
+	}
+}
+
+func (f *firstKey) get() string {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.key
 }
 
 // crossSlot returns the error for a key of another slot. It names the key, the transaction's tag and its first key, if any.
 func (tx *Tx) crossSlot(name, key string) error {
 	home := "tag {" + tx.tag + "}"
-	if tx.firstKey != "" {
-		home = fmt.Sprintf("key %q and %s", tx.firstKey, home)
+	if first := tx.first.get(); first != "" {
+		home = fmt.Sprintf("key %q and %s", first, home)
 	}
 	return fmt.Errorf("%w: %s: key %q hashes to slot %d, %s of the transaction to slot %d", ErrCrossSlot, name, key, slot.Of(key), home, tx.commit.Shard.Slot)
 }

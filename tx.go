@@ -33,7 +33,7 @@ type Tx struct {
 	closed    atomic.Bool
 	refused   atomic.Pointer[error] // the first error that prevents the commit
 	recorder  record.Recorder
-	firstKey  string // guarded by the recorder's lock
+	first     firstKey
 
 	mu         sync.Mutex // locked before the recorder's lock
 	reader     *redis.Conn

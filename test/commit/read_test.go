@@ -258,3 +258,29 @@ func TestGuardedReadsCountAmongTheLimitsOfATransaction(t *testing.T) {
 	})
 	assert.Is(t, err, luatx.ErrTooLarge, "six reads in a pipeline")
 }
+
+// TestReadsAndCommandsOfSeveralGoroutinesShareATransaction finds data races under the race detector.
+func TestReadsAndCommandsOfSeveralGoroutinesShareATransaction(t *testing.T) {
+	t.Parallel()
+	ctx, client := redistest.Soon(t), redistest.Shared(t).Client(t)
+	tr := rig.NewTransactor(t, client)
+	share := func(tx *luatx.Tx) error {
+		const each = 8
+		errs, start, reader := make(chan error, 2*each), make(chan struct{}), tx.Read()
+		for i := range each {
+			read, written := rig.Key(t, tr, "a", fmt.Sprint("read-", i)), rig.Key(t, tr, "a", fmt.Sprint("written-", i))
+			go func() { <-start; errs <- reader.Exists(ctx, read).Err() }()
+			go func() { <-start; errs <- luatx.Queued(tx.Pipeline().Incr(ctx, written)) }()
+		}
+		close(start)
+		var failed error
+		for range 2 * each {
+			failed = errors.Join(failed, <-errs)
+		}
+		return failed
+	}
+	for range 20 {
+		_, err := tr.Transact(ctx, "a", share)
+		assert.NoError(t, err, "Transact")
+	}
+}
