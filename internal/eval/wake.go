@@ -92,12 +92,16 @@ func (c *wakeChannel) drain() map[int]struct{} {
 
 func (w *wakes) send(channel int, slots map[int]struct{}) {
 	_, cluster := w.runner.client.(*redis.ClusterClient)
-	if w.plain.Load() && cluster {
+	plain := w.plain.Load()
+	if plain && cluster {
 		return // PUBLISH would reach every node, and relays on such a cluster do not listen
 	}
-	err := w.publish(w.runner.wakeChannel(channel), slots)
-	if unknownCommand(err) && !w.plain.Swap(true) && !cluster {
-		err = w.publish(w.runner.wakeChannel(channel), slots)
+	err := w.publish(w.runner.wakeChannel(channel), slots, plain)
+	if !plain && unknownCommand(err) {
+		w.plain.Store(true)
+		if !cluster { // several channels may find this out at once, and each repeats its own wake-ups
+			err = w.publish(w.runner.wakeChannel(channel), slots, true)
+		}
 	}
 	if Denied(err) {
 		w.rests.Store(time.Now().Add(wakeRest).UnixNano())
@@ -107,11 +111,11 @@ func (w *wakes) send(channel int, slots map[int]struct{}) {
 	}
 }
 
-func (w *wakes) publish(channel string, slots map[int]struct{}) error {
+func (w *wakes) publish(channel string, slots map[int]struct{}, plain bool) error {
 	ctx, cancel := context.WithTimeout(context.Background(), wakeTimeout)
 	defer cancel()
 	command := "spublish"
-	if w.plain.Load() {
+	if plain {
 		command = "publish"
 	}
 	pipe := w.runner.client.Pipeline()
