@@ -411,3 +411,27 @@ func TestSentEventIsADuplicateEvenIfTheRelayDidNotReportItsBody(t *testing.T) {
 		y.want("2", outbox.Sent)
 	})
 }
+
+func TestPageOfAClassCountsAllEventsThatItHasRead(t *testing.T) {
+	t.Parallel()
+	y := newYard(t, redistest.Shared(t).Client(t))
+	y.emit("t", "bank", "", "1", "2", "3", "4")
+	y.park("odd", "1", "2")
+	y.park("even", "3", "4")
+	inside := link.Of(y.tr)
+	list := func(class string, after shard.Place) (ids string, page shard.Page) {
+		page, err := inside.Scripts.List(redistest.Soon(t), inside.Scripts.Shard(y.slot), shard.Listing{Of: "parked", Limit: 3, Class: class, After: after})
+		redistest.Must(t, err)
+		for _, row := range page.Rows {
+			ids += row.ID
+		}
+		return ids, page
+	}
+	for class, want := range map[string][2]string{"": {"123", "4"}, "odd": {"12", ""}, "even": {"3", "4"}, "none": {"", ""}} {
+		first, page := list(class, shard.Place{})
+		last, end := list(class, page.Next)
+		if got := [2]string{first, last}; got != want || page.Read != 3 || end.Read != 1 || !page.More || end.More {
+			t.Errorf("class %q: %q, want %q; %d and %d events were read", class, got, want, page.Read, end.Read)
+		}
+	}
+}

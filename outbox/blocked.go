@@ -73,7 +73,7 @@ type decoded struct {
 
 // newBlockade starts at the first parked event of a shard, or where the filter continues.
 func newBlockade(edge shard.Edge, f Filter) *blockade {
-	b := &blockade{slot: edge.Slot, at: edge.At, of: shard.Listing{Of: "blocking", Only: "k", Bodies: true, Limit: thinPage}}
+	b := &blockade{slot: edge.Slot, at: edge.At, of: shard.Listing{Of: "blocking", Only: "k", Bodies: true, Limit: thinPage, Class: f.Class}}
 	first, at, id, goesOn := link.Last(&f.position)
 	switch {
 	case !goesOn:
@@ -104,15 +104,15 @@ func (b *blockade) fill(ctx context.Context, s *Store, f Filter) error {
 		return err
 	}
 	b.read = true
-	link.Spend(&f, page.looked(b.of.Limit), false)
-	for _, row := range page.rows {
+	link.Spend(&f, page.Read, false)
+	for _, row := range page.Rows {
 		e, err := event(b.slot, row)
-		if f.Matches(e, page.now) {
+		if f.Matches(e, page.Now) {
 			b.page = append(b.page, decoded{e, err})
 		}
 	}
-	if b.of.After, b.done = page.next, !page.more; page.more && len(b.page) == 0 {
-		b.at = placeTime(page.next)
+	if b.of.After, b.done = page.Next, !page.More; page.More && len(b.page) == 0 {
+		b.at = placeTime(page.Next)
 	}
 	return nil
 }

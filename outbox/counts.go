@@ -124,5 +124,5 @@ func (s *Store) Oldest(ctx context.Context) (time.Duration, error) {
 	if err != nil {
 		return 0, err
 	}
-	return max(0, page.now.Sub(oldest.At)), nil
+	return max(0, page.Now.Sub(oldest.At)), nil
 }

@@ -175,6 +175,7 @@ func (s *Store) matchShard(ctx context.Context, n int, f Filter, of shard.Listin
 		return s.matchIDs(ctx, n, f, of, f.IDs, yield)
 	}
 	thin := of.Bodies && !f.needsBodies() && f.isNarrow() // bodies are read only of the events that match
+	of.Class = f.Class
 	if of.Bodies = of.Bodies && !thin; of.Limit == 0 {
 		of.Limit = listPage
 		if !of.Bodies {
@@ -191,12 +192,12 @@ func (s *Store) matchShard(ctx context.Context, n int, f Filter, of shard.Listin
 			yield(Event{}, err)
 			return false
 		}
-		link.Spend(&f, page.looked(of.Limit), of.Bodies)
+		link.Spend(&f, page.Read, of.Bodies)
 		var ids []string
-		for _, row := range page.rows {
+		for _, row := range page.Rows {
 			e, err := event(n, row)
 			switch {
-			case !f.meant(e, page.now):
+			case !f.meant(e, page.Now):
 			case thin:
 				ids = append(ids, e.ID)
 			case !yield(e, err):
@@ -206,10 +207,10 @@ func (s *Store) matchShard(ctx context.Context, n int, f Filter, of shard.Listin
 		if len(ids) > 0 && !s.matchIDs(ctx, n, f, shard.Listing{Only: of.Only, Bodies: true, Until: of.Until}, ids, yield) {
 			return false
 		}
-		if !page.more {
+		if !page.More {
 			return true
 		}
-		of.After = page.next
+		of.After = page.Next
 	}
 }
 
@@ -223,10 +224,10 @@ func (s *Store) matchIDs(ctx context.Context, n int, f Filter, of shard.Listing,
 			yield(Event{}, err)
 			return false
 		}
-		for _, row := range page.rows {
+		for _, row := range page.Rows {
 			e, err := event(n, row)
 			late := !of.Until.IsZero() && e.At.After(of.Until)
-			if !late && f.meant(e, page.now) && !yield(e, err) {
+			if !late && f.meant(e, page.Now) && !yield(e, err) {
 				return false
 			}
 		}

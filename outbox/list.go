@@ -137,30 +137,15 @@ func (s *Store) lanes(ctx context.Context, slots []int) ([]shard.Edge, error) {
 	return edges, err
 }
 
-type page struct {
-	rows []shard.Listed
-	now  time.Time
-	next shard.Place
-	more bool
-}
-
-// looked is about how many members of the index a page of at most limit has read. Some may be in another state.
-func (p page) looked(limit int) int {
-	if p.more {
-		return limit
-	}
-	return len(p.rows)
-}
-
-func (s *Store) list(ctx context.Context, n int, of shard.Listing) (p page, err error) {
+func (s *Store) list(ctx context.Context, n int, of shard.Listing) (shard.Page, error) {
 	ctx, cancel := s.bounded(ctx)
 	defer cancel()
-	p.rows, p.now, p.next, p.more, err = s.scripts.List(ctx, s.scripts.Shard(n), of)
+	page, err := s.scripts.List(ctx, s.scripts.Shard(n), of)
 	op := "list " + of.Of + " events"
 	if of.Of == "ids" {
 		op = "show"
 	}
-	return p, storageError(op, n, err)
+	return page, storageError(op, n, err)
 }
 
 // Show returns one event in any state. It returns ErrNotFound if the shard does not have it. Slot returns the slot of an
@@ -173,10 +158,10 @@ func (s *Store) Show(ctx context.Context, slotNumber int, id string) (Event, err
 	if err != nil {
 		return Event{}, err
 	}
-	if len(page.rows) == 0 {
+	if len(page.Rows) == 0 {
 		return Event{}, fmt.Errorf("%w: %q in slot %d", ErrNotFound, id, slotNumber)
 	}
-	return event(slotNumber, page.rows[0])
+	return event(slotNumber, page.Rows[0])
 }
 
 // maxPending is the maximum number of events that FindPending returns.
@@ -233,15 +218,15 @@ func (s *Store) first(ctx context.Context, n int, of shard.Listing, limit int, f
 		if err != nil {
 			return nil, err
 		}
-		for _, row := range page.rows {
+		for _, row := range page.Rows {
 			e, _ := event(n, row) // an event with an invalid body is due, too
 			found = append(found, e)
 		}
-		left -= len(page.rows)
-		if !page.more {
+		left -= len(page.Rows)
+		if !page.More {
 			break
 		}
-		of.After = page.next
+		of.After = page.Next
 	}
 	return found, nil
 }

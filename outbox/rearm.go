@@ -154,8 +154,8 @@ func (g *parkedGround) look(ctx context.Context, n int, ids []string) ([]Event, 
 	if err != nil {
 		return nil, err
 	}
-	events := make([]Event, len(page.rows))
-	for i, row := range page.rows {
+	events := make([]Event, len(page.Rows))
+	for i, row := range page.Rows {
 		events[i], _ = event(n, row)
 	}
 	return events, nil
@@ -170,14 +170,14 @@ func (g *parkedGround) failures(ctx context.Context, n int) ([]Event, error) {
 		if err != nil {
 			return events, err
 		}
-		for _, row := range page.rows {
+		for _, row := range page.Rows {
 			e, _ := event(n, row)
 			events = append(events, e)
 			g.seen[n] = shard.Place{Score: fmt.Sprint(e.At.UnixMilli()), Member: e.ID}
 		}
-		if !page.more {
+		if !page.More {
 			return events, nil
 		}
-		of.After = page.next
+		of.After = page.Next
 	}
 }

@@ -2,7 +2,7 @@
 --
 -- A line holds, with a blank between them: time (ms), attempt, class (without blanks, - for none), text.
 --#needs _time _outbox
---#defines note class_of
+--#defines note class_in class_of
 
 local HISTORY = 5
 
@@ -18,7 +18,9 @@ local function note(id, attempt, class, text)
   redis.call('HSET', ERRORS, id, line)
 end
 
--- Returns the class of an event's last failure, for which it was parked.
-local function class_of(id)
-  return string.match(redis.call('HGET', ERRORS, id) or '', '^%S+ %S+ (%S+)') or '-'
+-- Returns the class of the last failure in a history, for which the event was parked.
+local function class_in(history)
+  return string.match(history or '', '^%S+ %S+ (%S+)') or '-'
 end
+
+local function class_of(id) return class_in(redis.call('HGET', ERRORS, id)) end

@@ -9,10 +9,12 @@
 --          5    max          highest score; empty: any
 --          6    state        letter of a state: leave out events in other states; empty: leave out none
 --          7    bodies       1: return the bodies
---          8-   id           for ids: the ids
+--          8    class        of the last failure: leave out events with another one; empty: leave out none
+--          9-   id           for ids: the ids
 -- Reply:   1    time         server time, ms
 --          2    score        the next page begins behind this score and member;
 --          3    member       empty: there is no next page
+--          4    members      number of members read
 --          then for each event
 --          +1   id
 --          +2   state        p pending, l leased, w waiting, s sent, k parked
@@ -31,7 +33,7 @@
 -- Redis:   6.0
 --#needs _time _full _outbox _lanes _errors _body _park _lease
 
-local WHAT, LIMIT, SCORE, MEMBER, ONLY, BODIES = ARGV[1], tonumber(ARGV[2]), ARGV[3], ARGV[4], ARGV[6], ARGV[7] == '1'
+local WHAT, LIMIT, SCORE, MEMBER, ONLY, BODIES, CLASS = ARGV[1], tonumber(ARGV[2]), ARGV[3], ARGV[4], ARGV[6], ARGV[7] == '1', ARGV[8]
 local MAX = ({due = now, expired = now - @LEASED})[WHAT] or tonumber(ARGV[5]) or ONLY == 'l' and -1 or math.huge
 local MOST_BYTES = 1048576
 local index = ({pending = PENDING, due = PENDING, expired = PENDING, parked = PARKED, blocking = PARKED, sent = SENT})[WHAT]
@@ -79,30 +81,40 @@ local function blocking(ids, places)
   return heads, of
 end
 
--- Returns the ids of the page, the score and member of each, and those of the last member looked at if the page is full.
+-- Returns the ids of the page, the score and member of each, those of the last member read if the page is full, and the number of
+-- members read.
 local function members()
   local ids, places = {}, {}
   if WHAT == 'ids' then
-    for i = 8, #ARGV do ids[#ids + 1] = ARGV[i] end
-    return ids, places, false
+    for i = 9, #ARGV do ids[#ids + 1] = ARGV[i] end
+    return ids, places, false, #ids
   end
   if WHAT == 'waiting' then
     local page = redis.call('ZRANGEBYLEX', LANES, MEMBER == '' and '-' or '(' .. MEMBER, '+', 'LIMIT', 0, LIMIT)
     for i, member in ipairs(page) do
       ids[i], places[i] = string.sub(member, string.find(member, '\0', 1, true) + 18), {'0', member}
     end
-    return ids, places, #page == LIMIT and places[LIMIT]
+    return ids, places, #page == LIMIT and places[LIMIT], #ids
   end
   local first = SCORE ~= '' and rank_behind(tonumber(SCORE), MEMBER) or WHAT == 'due' and redis.call('ZCOUNT', PENDING, '-inf', '(0') or 0
   local page = redis.call('ZRANGE', index, first, first + LIMIT - 1, 'WITHSCORES')
   for i = 1, #page, 2 do
-    if tonumber(page[i + 1]) > MAX then return ids, places, false end
+    if tonumber(page[i + 1]) > MAX then return ids, places, false, #ids end
     ids[#ids + 1] = page[i]
     places[#places + 1] = {page[i + 1], page[i]} -- exactly: the score of a held event has a fraction
   end
-  local last = #page == 2 * LIMIT and places[LIMIT]
+  local last, read = #page == 2 * LIMIT and places[LIMIT], #ids
   if WHAT == 'blocking' then ids, places = blocking(ids, places) end
-  return ids, places, last
+  return ids, places, last, read
+end
+
+-- Returns those of the ids that have the requested class, and their places.
+local function of_class(ids, places)
+  local meant, of = {}, {}
+  for i, history in ipairs(redis.call('HMGET', ERRORS, unpack(ids))) do
+    if class_in(history) == CLASS then meant[#meant + 1], of[#of + 1] = ids[i], places[i] end
+  end
+  return meant, of
 end
 
 -- Returns the state of an event, its score, and its lease.
@@ -124,8 +136,9 @@ local function content(body)
   return BODIES and body_of(body) or '', body == '' and 0 or 1
 end
 
-local ids, places, last = members()
-local reply = {NOW, last and last[1] or '', last and last[2] or ''}
+local ids, places, last, read = members()
+local reply = {NOW, last and last[1] or '', last and last[2] or '', read}
+if CLASS ~= '' and #ids > 0 then ids, places = of_class(ids, places) end
 if #ids == 0 then return reply end
 local bodies, attempts = redis.call('HMGET', ENTRIES, unpack(ids)), redis.call('HMGET', ATTEMPTS, unpack(ids))
 local headers = redis.call('HMGET', HEADERS, unpack(ids))

@@ -59,16 +59,16 @@ func (s *Scripts) Blocked(ctx context.Context, slots []int) (sum Blocked, err er
 
 // blockedIn adds one page of a shard to a sum. It returns the place at which the next page begins.
 func (s *Scripts) blockedIn(ctx context.Context, n int, after Place, sum *Blocked) (next Place, more bool, err error) {
-	rows, _, next, more, err := s.List(ctx, s.Shard(n), Listing{Of: "blocking", Only: "k", Limit: blockedPage, After: after})
+	page, err := s.List(ctx, s.Shard(n), Listing{Of: "blocking", Only: "k", Limit: blockedPage, After: after})
 	if err != nil {
 		return next, false, &SlotError{n, err}
 	}
-	for _, row := range rows {
+	for _, row := range page.Rows {
 		sum.Keys++
 		sum.Events += int64(row.Behind)
 		if sum.Since.IsZero() || row.At.Before(sum.Since) {
 			sum.Since = row.At
 		}
 	}
-	return next, more, nil
+	return page.Next, page.More, nil
 }

@@ -41,11 +41,11 @@ func (s *Scripts) FailingSince(ctx context.Context, slots []int) (since time.Tim
 
 // failingIn returns the earlier of since and the first failure in a shard.
 func (s *Scripts) failingIn(ctx context.Context, n int, since time.Time) (time.Time, error) {
-	rows, _, _, _, err := s.List(ctx, s.Shard(n), Listing{Of: "pending", Limit: failingPage})
+	page, err := s.List(ctx, s.Shard(n), Listing{Of: "pending", Limit: failingPage})
 	if err != nil {
 		return since, &SlotError{n, err}
 	}
-	for _, row := range rows {
+	for _, row := range page.Rows {
 		if first := firstFailure(row); !first.IsZero() && (since.IsZero() || first.Before(since)) {
 			since = first
 		}

@@ -18,6 +18,7 @@ type Listing struct {
 	Until  time.Time // the highest score; zero: no limit
 	Only   string    // the letter of a state; empty: any state
 	Bodies bool
+	Class  string // of the last failure; empty: any class
 	IDs    []string
 }
 
@@ -45,31 +46,40 @@ type Listed struct {
 // listFields is the number of elements that describe one event in a reply.
 const listFields = 13
 
-// List reads one page. It returns the server's time and the place at which the next page begins. More reports whether
-// there is a next page.
-func (s *Scripts) List(ctx context.Context, shard Shard, l Listing) (rows []Listed, now time.Time, next Place, more bool, err error) {
+// Page is a page of a listing.
+type Page struct {
+	Rows []Listed
+	Now  time.Time // the server's time
+	Next Place     // where the next page begins, if there is More
+	More bool
+	Read int // number of members of the index that were read
+}
+
+// List reads one page.
+func (s *Scripts) List(ctx context.Context, shard Shard, l Listing) (p Page, err error) {
 	until := ""
 	if !l.Until.IsZero() {
 		until = eval.Millis(l.Until)
 	}
-	args := make([]any, 0, 7+len(l.IDs))
-	args = append(args, l.Of, l.Limit, l.After.Score, l.After.Member, until, l.Only, digit(l.Bodies))
+	args := make([]any, 0, 8+len(l.IDs))
+	args = append(args, l.Of, l.Limit, l.After.Score, l.After.Member, until, l.Only, digit(l.Bodies), l.Class)
 	for _, id := range l.IDs {
 		args = append(args, id)
 	}
 	reply, err := s.runner.Eval(ctx, s.list, shard.keysOf("list"), args)
 	if err != nil {
-		return nil, now, next, false, err
+		return p, err
 	}
 	now, fields, err := eval.Timed(reply)
-	if err != nil || len(fields)%listFields != 2 {
-		return nil, now, next, false, eval.Malformed("list", reply)
+	if err != nil || len(fields)%listFields != 3 {
+		return p, eval.Malformed("list", reply)
 	}
-	next = Place{eval.Word(fields[0]), eval.Word(fields[1])}
-	for row := fields[2:]; len(row) > 0; row = row[listFields:] {
-		rows = append(rows, listed(row))
+	p.Now, p.Next, p.Read = now, Place{eval.Word(fields[0]), eval.Word(fields[1])}, eval.Number(fields[2])
+	p.More = p.Next.Member != ""
+	for row := fields[3:]; len(row) > 0; row = row[listFields:] {
+		p.Rows = append(p.Rows, listed(row))
 	}
-	return rows, now, next, next.Member != "", nil
+	return p, nil
 }
 
 func listed(row []any) Listed {
