@@ -40,6 +40,7 @@ func memberMain(args []string) error {
 	}
 	client, err := kgo.NewClient(append(sub.Options(), kgo.SeedBrokers(args[1]), kgo.ConsumerGroup("ledger"), kgo.ConsumeTopics(ledgerTopic),
 		kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()), kgo.SessionTimeout(500*time.Millisecond), kgo.HeartbeatInterval(50*time.Millisecond),
+		kgo.RebalanceTimeout(5*time.Second), // a member that is killed while its group rebalances stays in it for as long
 		kgo.FetchMaxWait(100*time.Millisecond))...)
 	if err != nil {
 		return err
