@@ -94,7 +94,8 @@ func (cfg PositionConfig) claim(ctx context.Context, msg *message.Message) error
 	if err := at.Validate(); err != nil {
 		return message.Permanent(err)
 	}
-	if source, ok := msg.InputSource(); ok && slot.Of(source.Stream) != slot.OfTag(tx.Tag()) {
+	source, entry := msg.InputSource()
+	if entry && slot.Of(source.Stream) != slot.OfTag(tx.Tag()) {
 		return errOtherSlot
 	}
 	scope := cfg.Scope
@@ -104,6 +105,10 @@ func (cfg PositionConfig) claim(ctx context.Context, msg *message.Message) error
 	}
 	p := &place{cfg: &cfg, tx: tx, msg: msg, at: at, field: shard.PositionField(scope, at.Source, at.Partition)}
 	p.tenure = tenureOf(at.Tenure, tx.Namespace(), p.field)
+	if entry && at.After == "" {
+		// If a failover loses the last commit of this tenure, the entry of that commit is pending again and must come first.
+		at.After = p.tenure.before(at.Offset)
+	}
 	generation, err := p.generation(ctx)
 	if err != nil {
 		return err

@@ -21,6 +21,7 @@ type tenure struct {
 	minted     bool       // the generation is known
 	generation int64
 	attempts   map[string]int // failures by offset
+	passed     string         // highest offset that a commit of this tenure has moved the position to, or found it at
 }
 
 // tenureKey is the key under which a message.Tenure holds a tenure.
@@ -80,9 +81,20 @@ func (t *tenure) fail(offset string) int {
 	return t.attempts[offset]
 }
 
-// pass forgets the failures of the message with an offset.
+// pass notes that the position has reached an offset, and forgets the failures of its message.
 func (t *tenure) pass(offset string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	delete(t.attempts, offset)
+	t.passed = max(t.passed, offset)
+}
+
+// before returns the offset that the position has reached in this tenure, or an empty one if that is not below an offset.
+func (t *tenure) before(offset string) string {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.passed < offset {
+		return t.passed
+	}
+	return ""
 }

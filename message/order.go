@@ -2,8 +2,8 @@ package message
 
 import "fmt"
 
-// EarlyError is returned if the message in front of a message of the same partition is not committed yet. Nothing was written.
-// Deliver the message again after the one in front of it.
+// EarlyError is returned if the message in front of a message of the same partition is not committed yet, or if a failover has lost its
+// commit. Nothing was written. Deliver the message again after the one in front of it.
 type EarlyError struct {
 	// After is the offset that must be committed first.
 	After string

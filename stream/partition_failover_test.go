@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"strconv"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -91,6 +92,88 @@ func TestMessageInFlightDuringAFailoverDoesNotCoverLaterOnes(t *testing.T) {
 			}
 		}
 	}
+}
+
+func TestMessageWhoseCommitAFailoverLosesIsAppliedBeforeLaterOnes(t *testing.T) {
+	t.Parallel()
+	client := redistest.Shared(t).Client(t)
+	for _, before := range []int{1, 200} { // after 200 commits the script is compiled
+		p := newParted(t, client, 1)
+		p.positions, p.counts = true, true
+		entered, resume := make(chan string), make(chan struct{})
+		var holding atomic.Bool
+		p.consume(t, client, p.config(), func(_ context.Context, id string) error {
+			if holding.Load() {
+				entered <- id
+				<-resume
+			}
+			return nil
+		})
+		hold := func(n int) {
+			if got, want := <-entered, "a0/"+strconv.Itoa(n); got != want {
+				t.Errorf("%s is handled, want %s", got, want)
+			}
+		}
+		p.publish(t, 1, 0, before)
+		redistest.Eventually(t, "all to be acknowledged", func() bool { return p.open(t.Context()) == 0 })
+		holding.Store(true)
+		p.publish(t, 1, before, before+1)
+		hold(before)
+		p.publish(t, 1, before+1, before+3) // read together after the one that is held
+		resume <- struct{}{}
+		hold(before + 1)
+		replicated := p.keep(t)
+		resume <- struct{}{}
+		hold(before + 2)
+		replicated.restore(t) // the new master has both deliveries, but not the first commit
+		holding.Store(false)
+		resume <- struct{}{}
+		redistest.Eventually(t, "all to be acknowledged", func() bool { return p.open(t.Context()) == 0 })
+		list, err := p.listKey("a0")
+		redistest.Must(t, err)
+		if n, err := client.HGet(t.Context(), list, "applied").Int(); err != nil || n != before+3 {
+			t.Errorf("after %d messages: %d effects, %v; want %d", before, n, err, before+3)
+		}
+	}
+}
+
+// kept is the content of all keys of a stream and its effects, except for the leases.
+type kept struct {
+	p     *parted
+	dumps map[string]string
+}
+
+func (p *parted) keep(t *testing.T) kept {
+	t.Helper()
+	k := kept{p, map[string]string{}}
+	for _, key := range p.own(t) {
+		k.dumps[key] = p.client.Dump(t.Context(), key).Val()
+	}
+	return k
+}
+
+func (k kept) restore(t *testing.T) {
+	t.Helper()
+	for _, key := range k.p.own(t) {
+		if k.dumps[key] == "" {
+			redistest.Must(t, k.p.client.Del(t.Context(), key).Err())
+		}
+	}
+	for key, dump := range k.dumps {
+		redistest.Must(t, k.p.client.RestoreReplace(t.Context(), key, 0, dump).Err())
+	}
+}
+
+func (p *parted) own(t *testing.T) (keys []string) {
+	t.Helper()
+	scan := p.client.Scan(t.Context(), 0, "*"+p.ns+"*", 1000).Iterator()
+	for scan.Next(t.Context()) {
+		if key := scan.Val(); !strings.HasSuffix(key, ":lease") {
+			keys = append(keys, key)
+		}
+	}
+	redistest.Must(t, scan.Err())
+	return keys
 }
 
 func TestEntryInAnotherSlotThanItsKeysIsNotSkippedAfterAFailover(t *testing.T) {

@@ -120,13 +120,17 @@ func (p *partition) judge(ctx context.Context, run []*item) {
 }
 
 // renewed returns an item that was not tried, to be given out again without counting a delivery: behind the one in front of it, or
-// after a pause if it is at fault itself.
+// after a pause if it is at fault itself. If a failover has lost the commit of an earlier entry, the next read finds that entry pending.
 func (p *partition) renewed(it *item) *item {
 	again := p.item(it.id, it.deliveries, it.fields)
 	again.first, again.nacks = it.first, it.nacks
-	if early := (*message.EarlyError)(nil); errors.As(it.err, &early) && it.at.After != "" {
+	_, early := errors.AsType[*message.EarlyError](it.err)
+	if early && it.at.After != "" {
 		again.early = true
 		return again
+	}
+	if early {
+		again.again, p.tenure = true, new(message.Tenure) // the former tenure counts the lost commit
 	}
 	again.nacks++
 	again.due = time.Now().Add(p.cfg.NackBackoff.Delay(again.nacks))
