@@ -10,6 +10,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 
@@ -257,9 +258,9 @@ func cpuTime(ctx context.Context, t testing.TB, client *redis.Client) float64 {
 
 func TestGuardedReadOfALargeHashCostsAFewTimesTheRead(t *testing.T) {
 	t.Parallel()
-	client := redistest.Single(t, redistest.Own()).Client(t)
+	client := redistest.Single(t, redistest.Own()).Client(t, func(o *redis.Options) { o.ReadTimeout = time.Minute })
 	ctx := t.Context() // without a deadline, because this is slow on a busy machine
-	tr := rig.NewTransactor(t, client, func(c *luatx.Config) { c.GuardBytes = 1 << 30 })
+	tr := rig.NewTransactor(t, client, func(c *luatx.Config) { c.GuardBytes, c.CommitTimeout = 1<<30, time.Minute })
 	hash := rig.Key(t, tr, "a", "hash")
 	const loop = "for i = 1, 10000 do redis.call('HSET', KEYS[1], ARGV[1] .. ':' .. i, 'value:' .. i) end"
 	for n := range 20 {
