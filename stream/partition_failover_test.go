@@ -5,6 +5,7 @@ import (
 	"errors"
 	"strconv"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -96,7 +97,8 @@ func TestMessageInFlightDuringAFailoverDoesNotCoverLaterOnes(t *testing.T) {
 
 func TestMessageWhoseCommitAFailoverLosesIsAppliedBeforeLaterOnes(t *testing.T) {
 	t.Parallel()
-	client := redistest.Shared(t).Client(t)
+	server := redistest.Shared(t)
+	client, admin := server.Client(t), redistest.Admin(t, server.Addr())
 	for _, before := range []int{1, 200} { // after 200 commits the script is compiled
 		p := newParted(t, client, 1)
 		p.positions, p.counts = true, true
@@ -104,14 +106,24 @@ func TestMessageWhoseCommitAFailoverLosesIsAppliedBeforeLaterOnes(t *testing.T) 
 		var holding atomic.Bool
 		p.consume(t, client, p.config(), func(_ context.Context, id string) error {
 			if holding.Load() {
-				entered <- id
-				<-resume
+				select {
+				case entered <- id:
+					<-resume
+				case <-resume:
+				}
 			}
 			return nil
 		})
+		release := sync.OnceFunc(func() { holding.Store(false); close(resume) })
+		t.Cleanup(release) // before the consumer is stopped
 		hold := func(n int) {
-			if got, want := <-entered, "a0/"+strconv.Itoa(n); got != want {
-				t.Errorf("%s is handled, want %s", got, want)
+			select {
+			case got := <-entered:
+				if want := "a0/" + strconv.Itoa(n); got != want {
+					t.Errorf("%s is handled, want %s", got, want)
+				}
+			case <-redistest.Soon(t).Done():
+				t.Fatalf("message %d is not handled", n)
 			}
 		}
 		p.publish(t, 1, 0, before)
@@ -122,12 +134,11 @@ func TestMessageWhoseCommitAFailoverLosesIsAppliedBeforeLaterOnes(t *testing.T) 
 		p.publish(t, 1, before+1, before+3) // read together after the one that is held
 		resume <- struct{}{}
 		hold(before + 1)
-		replicated := p.keep(t)
+		replicated := keep(t, admin, p.ns)
 		resume <- struct{}{}
 		hold(before + 2)
 		replicated.restore(t) // the new master has both deliveries, but not the first commit
-		holding.Store(false)
-		resume <- struct{}{}
+		release()
 		redistest.Eventually(t, "all to be acknowledged", func() bool { return p.open(t.Context()) == 0 })
 		list, err := p.listKey("a0")
 		redistest.Must(t, err)
@@ -137,36 +148,37 @@ func TestMessageWhoseCommitAFailoverLosesIsAppliedBeforeLaterOnes(t *testing.T) 
 	}
 }
 
-// kept is the content of all keys of a stream and its effects, except for the leases.
+// kept is the content of all keys whose names contain a text, except for leases.
 type kept struct {
-	p     *parted
-	dumps map[string]string
+	client redis.UniversalClient
+	name   string
+	dumps  map[string]string
 }
 
-func (p *parted) keep(t *testing.T) kept {
+func keep(t *testing.T, client redis.UniversalClient, name string) kept {
 	t.Helper()
-	k := kept{p, map[string]string{}}
-	for _, key := range p.own(t) {
-		k.dumps[key] = p.client.Dump(t.Context(), key).Val()
+	k := kept{client, name, map[string]string{}}
+	for _, key := range k.keys(t) {
+		k.dumps[key] = client.Dump(t.Context(), key).Val()
 	}
 	return k
 }
 
 func (k kept) restore(t *testing.T) {
 	t.Helper()
-	for _, key := range k.p.own(t) {
+	for _, key := range k.keys(t) {
 		if k.dumps[key] == "" {
-			redistest.Must(t, k.p.client.Del(t.Context(), key).Err())
+			redistest.Must(t, k.client.Del(t.Context(), key).Err())
 		}
 	}
 	for key, dump := range k.dumps {
-		redistest.Must(t, k.p.client.RestoreReplace(t.Context(), key, 0, dump).Err())
+		redistest.Must(t, k.client.RestoreReplace(t.Context(), key, 0, dump).Err())
 	}
 }
 
-func (p *parted) own(t *testing.T) (keys []string) {
+func (k kept) keys(t *testing.T) (keys []string) {
 	t.Helper()
-	scan := p.client.Scan(t.Context(), 0, "*"+p.ns+"*", 1000).Iterator()
+	scan := k.client.Scan(t.Context(), 0, "*"+k.name+"*", 1000).Iterator()
 	for scan.Next(t.Context()) {
 		if key := scan.Val(); !strings.HasSuffix(key, ":lease") {
 			keys = append(keys, key)
