@@ -139,6 +139,25 @@ func TestPositionRejectsMessagesThatBreakTheOrder(t *testing.T) {
 	})
 }
 
+// Kafka does not deliver a message again whose commit a failover loses, so later messages must not wait for it.
+func TestMessageOfASourceThatCannotRepeatCommitsAfterALostCommit(t *testing.T) {
+	t.Parallel()
+	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
+		c, admin := newCounting(t, client, inbox.PositionConfig{}), redistest.AsAdmin(t, client)
+		positions := link.Of(c.tr).Scripts.Shard(c.home()).PositionsKey()
+		tenure := &message.Tenure{}
+		redistest.Must(t, c.process(ordered(at(1, tenure))))
+		replicated := admin.HGetAll(t.Context(), positions).Val()
+		redistest.Must(t, c.process(ordered(at(2, tenure))))
+		redistest.Must(t, admin.HSet(t.Context(), positions, replicated).Err())
+
+		redistest.Must(t, c.process(ordered(at(3, tenure))))
+		c.applied(3)
+		redistest.Must(t, c.process(ordered(at(2, tenure))))
+		c.applied(3)
+	})
+}
+
 func TestSharedTenuresDoNotFenceEachOther(t *testing.T) {
 	t.Parallel()
 	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {

@@ -326,3 +326,23 @@ func TestClaimReturnsTheDestinationThatAnOperatorSet(t *testing.T) {
 		}
 	})
 }
+
+func TestClaimRemovesIdsWithoutAnEvent(t *testing.T) {
+	t.Parallel()
+	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
+		tr, ctx := newTransactor(t, client, onePartition), redistest.Soon(t)
+		k, store, slot := keys{t, client, tr}, outbox.NewStore(tr), tr.Keyspace().Slots()[0]
+		redistest.Must(t, emit(tr, "a", "1"), client.ZAdd(ctx, k.key("pending"), redis.Z{Score: 1, Member: "gone"}).Err())
+		taken, err := store.Claim(ctx, slot, outbox.Work{})
+		redistest.Must(t, err)
+		if taken.Orphans != 1 || len(taken.Events) != 1 || taken.Events[0].ID != "1" {
+			t.Errorf("claimed %+v", taken)
+		}
+		if left := client.ZRange(ctx, k.key("pending"), 0, -1).Val(); !slices.Equal(left, []string{"1"}) {
+			t.Errorf("pending: %v", left)
+		}
+		if counts, err := store.Counts(ctx); err != nil || counts.Totals.Orphans != 1 {
+			t.Errorf("%d orphans counted, %v", counts.Totals.Orphans, err)
+		}
+	})
+}

@@ -119,8 +119,9 @@ func (p *partition) judge(ctx context.Context, run []*item) {
 	p.ahead = append(failed, p.ahead[len(run):]...)
 }
 
-// renewed returns an item that was not tried, to be given out again without counting a delivery: behind the one in front of it, or
-// after a pause if it is at fault itself. If a failover has lost the commit of an earlier entry, the next read finds that entry pending.
+// renewed returns an item that was not tried, to be given out again behind the one in front of it, or after a pause if it is at fault
+// itself. That counts no delivery. If a failover has lost the commit of an earlier entry, the pending entries are read again instead,
+// the earlier one first, which counts a delivery of each.
 func (p *partition) renewed(it *item) *item {
 	again := p.item(it.id, it.deliveries, it.fields)
 	again.first, again.nacks = it.first, it.nacks

@@ -26,13 +26,14 @@ import (
 // workerCommand is the command with which the demo starts its workers.
 const workerCommand = "demo-worker"
 
-// The timing of the workers. Others take over the work of a killed worker in little more than a second.
+// The timing of the workers. Others take over the messages of a killed worker in little more than a second, and its events after the
+// lease, which must exceed the duration of a batch on a busy machine.
 const (
 	inFlight      = 4 // messages per stream
 	blockTimeout  = 500 * time.Millisecond
 	claimInterval = 250 * time.Millisecond
 	minIdleTime   = 1 * time.Second // must exceed the duration of a handler
-	lease         = minIdleTime
+	lease         = 3 * time.Second
 	stopTimeout   = 5 * time.Second
 	attempts      = 100 // to publish an event; kills of relays must not park it
 )

@@ -22,7 +22,7 @@ local state = redis.call('HMGET', TURN, 'owner', 'until', 'due', 'at')
 local mine, left, due = state[1] == ME, (tonumber(state[2]) or 0) - now, (tonumber(state[3]) or 0) - now
 local slot = state[4] or ''
 
-if not mine and state[1] and left > 0 then return {NOW, 0, string.format('%.0f', left), slot} end
+if not mine and left > 0 then return {NOW, 0, string.format('%.0f', left), slot} end
 write_though_full()
 if mine and ARGV[5] ~= '' then redis.call('HSET', TURN, 'at', ARGV[5]) end
 if HOLD == 0 then
