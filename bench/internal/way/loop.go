@@ -14,6 +14,8 @@ type plainLoop struct {
 	batch  int
 	loops  int
 	events string // the stream for events
+
+	inHand sync.RWMutex // read-locked until the outcome of a batch is known
 }
 
 func (l *plainLoop) begin(ctx context.Context, failed func(error)) (stop func()) {
@@ -21,18 +23,27 @@ func (l *plainLoop) begin(ctx context.Context, failed func(error)) (stop func())
 		for range l.loops {
 			running.Go(func() {
 				for ctx.Err() == nil {
-					batch, err := l.readGroup(ctx, l.batch)
-					if err == nil && len(batch) > 0 {
-						err = l.handle(context.WithoutCancel(ctx), batch)
-					}
-					if err != nil {
-						failed(err)
+					if !l.next(ctx, failed) {
 						return
 					}
 				}
 			})
 		}
 	})
+}
+
+// next reads and handles a batch. It reports whether that succeeded.
+func (l *plainLoop) next(ctx context.Context, failed func(error)) bool {
+	batch, err := l.readGroup(ctx, l.batch)
+	if err == nil && len(batch) > 0 {
+		l.inHand.RLock()
+		defer l.inHand.RUnlock()
+		err = l.handle(context.WithoutCancel(ctx), batch)
+	}
+	if err != nil {
+		failed(err)
+	}
+	return err == nil
 }
 
 // handle needs two round trips for a batch: the checks, and everything else.
@@ -61,5 +72,10 @@ func (l *plainLoop) handle(ctx context.Context, batch []redis.XMessage) error {
 }
 
 func (l *plainLoop) through(ctx context.Context, n int) (bool, error) {
-	return l.all(ctx, n, l.acknowledged, l.entries(l.events))
+	done, err := l.all(ctx, n, l.acknowledged, l.entries(l.events))
+	if done { // a pipeline with a failed command acknowledges its batch too
+		l.inHand.Lock()
+		defer l.inHand.Unlock()
+	}
+	return done, err
 }
