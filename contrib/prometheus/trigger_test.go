@@ -67,7 +67,10 @@ func TestMetricsOfTriggersWithOneFunctionAreSummed(t *testing.T) {
 		t.Errorf("the oldest entry is %v s old", got)
 	}
 	close(free)
-	redistest.Eventually(t, "the triggers to be ready", func() bool { return value(t, registry, "luatx_trigger_ready") == 1 })
+	redistest.Eventually(t, "the triggers to have acknowledged the rest", func() bool {
+		return value(t, registry, "luatx_trigger_ready") == 1 && value(t, registry, "luatx_trigger_in_flight") == 0 &&
+			value(t, registry, "luatx_trigger_deliveries_total", "what", "acked") == 4
+	})
 	for what, want := range map[string]float64{"delivered": 8, "failed": 4, "acked": 4, "dead_lettered": 2, "dropped": 0, "ack_failed": 0} {
 		if got := value(t, registry, "luatx_trigger_deliveries_total", "function", "mailer", "transport", "redis.stream", "what", what); got != want {
 			t.Errorf("%v deliveries were %s, want %v", got, what, want)
@@ -78,7 +81,7 @@ func TestMetricsOfTriggersWithOneFunctionAreSummed(t *testing.T) {
 			t.Errorf("%v runs %s, want %v", got, result, want)
 		}
 	}
-	if inFlight, retrying := value(t, registry, "luatx_trigger_in_flight"), value(t, registry, "luatx_trigger_retrying"); inFlight != 0 || retrying != 2 {
-		t.Errorf("%v in flight, %v retrying", inFlight, retrying)
+	if retrying := value(t, registry, "luatx_trigger_retrying"); retrying != 2 {
+		t.Errorf("%v retrying", retrying)
 	}
 }
