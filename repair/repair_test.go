@@ -72,6 +72,8 @@ var invariants = []invariant{
 	{"attempts of a sent one", [][]any{{"HSET", "@attempts", "sent", 1}}, []string{"leftover attempts/sent"}},
 	{"error without a body", [][]any{{"HSET", "@errors", "x", "e"}}, []string{"leftover errors/x"}},
 	{"attempts that are none", [][]any{{"HSET", "@attempts", "leased", "many"}}, []string{"value attempts/leased"}},
+	{"most attempts", [][]any{{"HSET", "@attempts", "leased", 999999999}}, nil},
+	{"too many attempts", [][]any{{"HSET", "@attempts", "leased", 1000000000}}, []string{"value attempts/leased"}},
 	{"never due", [][]any{{"ZADD", "@pending", "inf", "pending"}}, []string{"value pending/pending"}},
 	{"inbox past its retention", [][]any{{"HSET", "@inbox:a", "id", generation{2*retention + time.Hour, false}}}, []string{"stale inbox:a"}},
 	{"inbox within its retention", [][]any{{"HSET", "@inbox:a", "id", generation{2*retention - time.Hour, false}}}, nil},

@@ -64,7 +64,7 @@ func shapeOf(c *Commit) (shape, bool) {
 			return s, false
 		}
 		spec, err := command.Lookup(recorded.Args)
-		if _, text := recorded.Args[0].(string); !text || err != nil || strings.Contains(spec.Name, " ") { // plans.of only handles strings
+		if err != nil || strings.Contains(spec.Name, " ") {
 			return s, false
 		}
 		if keys, err := spec.Keys(recorded.Args); err != nil || !slices.Equal(keys, []int{1}) {

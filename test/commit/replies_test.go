@@ -3,6 +3,8 @@ package commit_test
 import (
 	"context"
 	"errors"
+	"fmt"
+	"hash/crc32"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -258,6 +260,25 @@ func TestResolveReturnsErrReceiptForeignAndErrReceiptInvalid(t *testing.T) {
 	}
 	for n := range len(receipt) {
 		assert.Is(t, assert.ErrOf(tr.Resolve(ctx, receipt[:n])), luatx.ErrReceiptInvalid, "the first %d bytes of %d", n, len(receipt))
+	}
+	for name, change := range map[string]func(fields []string) []string{
+		"too few fields":       func(fields []string) []string { return fields[:3] },
+		"another version":      func(fields []string) []string { fields[0] = "0"; return fields },
+		"slot out of range":    func(fields []string) []string { fields[1] = "16384"; return fields },
+		"slot that is none":    func(fields []string) []string { fields[1] = ""; return fields },
+		"digest that is none":  func(fields []string) []string { fields[2] = "x"; return fields },
+		"short digest":         func(fields []string) []string { fields[2] = "00"; return fields },
+		"offset without owner": func(fields []string) []string { fields[3] = "1"; return fields },
+		"owner that is none":   func(fields []string) []string { fields[4] = "x"; return fields },
+		"token that is none":   func(fields []string) []string { fields[5] = "x"; return fields },
+		"short token":          func(fields []string) []string { fields[5] = "00"; return fields },
+		"end that is none":     func(fields []string) []string { fields[6] = "x"; return fields },
+		"time that is none":    func(fields []string) []string { fields[7] = "x"; return fields },
+	} {
+		fields := string(receipt[:strings.LastIndexByte(string(receipt), '-')])
+		changed := strings.Join(change(strings.SplitN(fields, "-", 9)), "-")
+		signed := luatx.Receipt(fmt.Sprintf("%s-%08x", changed, crc32.ChecksumIEEE([]byte(changed))))
+		assert.Is(t, assert.ErrOf(tr.Resolve(ctx, signed)), luatx.ErrReceiptInvalid, "%s: %s", name, signed)
 	}
 	if result, err := tr.Resolve(ctx, receipt); err != nil || result.Outcome != luatx.Replayed {
 		t.Errorf("the whole: %v, %v", result, err)
