@@ -212,6 +212,14 @@ func TestRunnerReportsTheMutantsThatTestsNotice(t *testing.T) {
 		}
 	}
 
+	m, edited, binary := edit("a > b", "a < b", ""), filepath.Join(w.dir, "edited.go"), filepath.Join(w.dir, "linked")
+	if err := errors.Join(os.WriteFile(edited, []byte(m.edited()), 0o600), w.relink(t.Context(), m, ".", edited, binary)); err != nil {
+		t.Error(err)
+	}
+	if red, by, err := w.run(t.Context(), rung{pkg: ".", only: "^TestMax$"}, binary); err != nil || !red || by != "TestMax" {
+		t.Errorf("the edit without its importers: %t by %q, %v", red, by, err)
+	}
+
 	sample := []mutant{
 		edit("a > b", "a > c", "^TestMax$"), edit("a > b", "a < b", "^TestMax$"), edit("a > b", "a >= b", "^TestMax$"),
 		edit("return b", "return c", "^TestMax$"), edit("return b", `panic("x")`, "^TestMax$"), edit("return b", "return a", "^TestMax$"),

@@ -61,10 +61,10 @@ type runner struct {
 	servers    []string // further servers that Lua mutants climb to, after the one that the tests find
 
 	mu        sync.Mutex
-	originals map[string]func() (string, error) // by package: compiles the unchanged tests once
-	green     map[rung]bool                     // rungs that pass without an edit
-	killers   map[string][]rung                 // by file: the tests that failed most recently
-	tried     int                               // mutants of the last sample, including those that do not compile
+	originals map[string]func() (original, error) // by package: compiles the unchanged tests once
+	green     map[rung]bool                       // rungs that pass without an edit
+	killers   map[string][]rung                   // by file: the tests that failed most recently
+	tried     int                                 // mutants of the last sample, including those that do not compile
 }
 
 func newRunner(root string, limit time.Duration) (*runner, error) {
@@ -78,7 +78,7 @@ func newRunner(root string, limit time.Duration) (*runner, error) {
 	}
 	return &runner{
 		root: absolute, temp: temp, limit: limit,
-		originals: map[string]func() (string, error){}, green: map[rung]bool{}, killers: map[string][]rung{},
+		originals: map[string]func() (original, error){}, green: map[rung]bool{}, killers: map[string][]rung{},
 	}, nil
 }
 
@@ -226,12 +226,12 @@ func (r *runner) passes(ctx context.Context, step rung) error {
 	if green {
 		return nil
 	}
-	binary, err := r.original(ctx, step.pkg)
+	unchanged, err := r.original(ctx, step.pkg)
 	if err != nil {
 		return err
 	}
 	for range 2 { // on a busy machine, a test may fail once
-		red, _, err := r.run(ctx, step, binary)
+		red, _, err := r.run(ctx, step, unchanged.binary)
 		if err != nil {
 			return err
 		}
@@ -245,17 +245,12 @@ func (r *runner) passes(ctx context.Context, step rung) error {
 	return fmt.Errorf("%s fails without any edit", step)
 }
 
-func (r *runner) original(ctx context.Context, pkg string) (string, error) {
+func (r *runner) original(ctx context.Context, pkg string) (original, error) {
 	r.mu.Lock()
 	compiled, ok := r.originals[pkg]
 	if !ok {
 		binary := filepath.Join(r.temp, fmt.Sprintf("original%d", len(r.originals)))
-		compiled = sync.OnceValues(func() (string, error) {
-			if out, err := r.compile(ctx, binary, pkg); err != nil {
-				return "", fmt.Errorf("%s: %w\n%s", pkg, err, out)
-			}
-			return binary, nil
-		})
+		compiled = sync.OnceValues(func() (original, error) { return r.compileOriginal(ctx, binary, pkg) })
 		r.originals[pkg] = compiled
 	}
 	r.mu.Unlock()
@@ -266,11 +261,11 @@ func (r *runner) original(ctx context.Context, pkg string) (string, error) {
 func (w worker) build(ctx context.Context, m mutant, pkg string) (binary string, compiled bool, err error) {
 	binary = filepath.Join(w.dir, "edited-"+strings.NewReplacer("/", "_", ".", "_").Replace(pkg))
 	if path.Ext(m.file) == ".lua" {
-		original, err := w.original(ctx, pkg)
+		unchanged, err := w.original(ctx, pkg)
 		if err != nil {
 			return "", false, err
 		}
-		return binary, true, patch(original, binary, m.text, m.edited())
+		return binary, true, patch(unchanged.binary, binary, m.text, m.edited())
 	}
 	edited, overlay := filepath.Join(w.dir, "edited.go"), filepath.Join(w.dir, "overlay.json")
 	text, err := json.Marshal(map[string]map[string]string{"Replace": {filepath.Join(w.root, filepath.FromSlash(m.file)): edited}})
@@ -280,6 +275,9 @@ func (w worker) build(ctx context.Context, m mutant, pkg string) (binary string,
 	if err := errors.Join(os.WriteFile(edited, []byte(m.edited()), 0o600), os.WriteFile(overlay, text, 0o600)); err != nil {
 		return "", false, err
 	}
+	if w.relink(ctx, m, pkg, edited, binary) == nil {
+		return binary, true, nil
+	}
 	_, err = w.compile(ctx, binary, pkg, "-overlay", overlay)
 	return binary, err == nil, ctx.Err()
 }
@@ -287,7 +285,7 @@ func (w worker) build(ctx context.Context, m mutant, pkg string) (binary string,
 func (r *runner) compile(ctx context.Context, binary, pkg string, flags ...string) ([]byte, error) {
 	args := append([]string{"test", "-c", "-vet=off", "-ldflags=-w", "-o", binary}, flags...)
 	var out bytes.Buffer
-	err := start(ctx, r.root, nil, &out, "go", append(args, pkg)...)
+	err := start(ctx, r.root, []string{"GOTMPDIR=" + r.temp}, &out, "go", append(args, pkg)...)
 	return out.Bytes(), err
 }
 
