@@ -7,12 +7,11 @@
 --          3  idle       ms
 --          4  uncounted  1: the last delivery does not count
 --          5- entry
--- Reply:   number of entries that were still the consumer's
+-- Reply:   'OK'
 -- Bound:   linear in the entries
 -- Redis:   6.0
 
 local STREAM, GROUP, CONSUMER = @STREAM, ARGV[1], ARGV[2]
-local held = 0
 for i = 5, #ARGV do
   local id = ARGV[i]
   local pending = redis.call('XPENDING', STREAM, GROUP, id, id, 1, CONSUMER)
@@ -21,7 +20,6 @@ for i = 5, #ARGV do
     local deliveries = pending[1][4]
     if ARGV[4] == '1' then deliveries = math.max(deliveries - 1, 0) end
     redis.call('XCLAIM', STREAM, GROUP, CONSUMER, 0, id, 'IDLE', ARGV[3], 'RETRYCOUNT', deliveries, 'JUSTID')
-    held = held + 1
   end
 end
-return held
+return 'OK'
