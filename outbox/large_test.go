@@ -293,3 +293,30 @@ func TestLargeBodiesOfALaneArePublishedOneAfterTheOther(t *testing.T) {
 		y.wantLargeBodies(1)
 	})
 }
+
+// TestBlockedYieldsEachLargeEventOfAClassOnce lists more bodies than a page has room for.
+func TestBlockedYieldsEachLargeEventOfAClassOnce(t *testing.T) {
+	t.Parallel()
+	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
+		y := newYard(t, client)
+		classes := map[string][]string{}
+		for i, id := range numbered(90) {
+			_, err := y.tr.Transact(redistest.Soon(t), "a", func(tx *luatx.Tx) error {
+				return errors.Join(tx.Emit(luatx.Event{ID: id, Body: large(id), Key: id}), tx.Emit(luatx.Event{ID: "behind " + id, Body: []byte("{}"), Key: id}))
+			})
+			redistest.Must(t, err)
+			class := []string{"odd", "even", "even"}[i%3]
+			classes[class] = append(classes[class], id)
+		}
+		for class, ids := range classes {
+			y.settle("parked", "", class, "no", ids...)
+		}
+		for class, ids := range classes {
+			want := make([]string, len(ids))
+			for i, id := range ids {
+				want[i] = id + ":1"
+			}
+			y.same(y.blockedOf(outbox.Filter{Class: class}), want...)
+		}
+	})
+}
