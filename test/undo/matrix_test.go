@@ -5,8 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 
@@ -190,7 +192,8 @@ func (m *matrix) clean(state redistest.State, k string) {
 	}
 }
 
-// words is like the function rig.Words, but replaces PAYLOAD by a dump of the key K:2 for RESTORE.
+// words is like the function rig.Words, but replaces PAYLOAD by a dump of the key K:2 for RESTORE, and AGO and AGOMS by the time an
+// hour ago, in seconds and milliseconds.
 func (m *matrix) words(line, k string) []any {
 	m.t.Helper()
 	args := rig.Words(line, k)
@@ -198,6 +201,15 @@ func (m *matrix) words(line, k string) []any {
 		payload, err := m.client.Dump(m.t.Context(), k+":2").Result()
 		redistest.Must(m.t, err)
 		args[i] = payload
+	}
+	ago := time.Now().Add(-time.Hour)
+	for i, arg := range args {
+		switch arg {
+		case "AGO":
+			args[i] = strconv.FormatInt(ago.Unix(), 10)
+		case "AGOMS":
+			args[i] = strconv.FormatInt(ago.UnixMilli(), 10)
+		}
 	}
 	return args
 }
@@ -244,7 +256,7 @@ var options = []struct{ needs, setup, commands string }{
 		"BITFIELD K OVERFLOW WRAP INCRBY u8 0 200;BITFIELD K OVERFLOW SAT INCRBY u8 0 200;BITFIELD K OVERFLOW FAIL INCRBY u8 8 1;BITFIELD K SET i5 #2 7 GET u4 0;" +
 		"BITOP AND K:new K K:2;BITOP OR K K K:2;BITOP XOR K:2 K K:2;BITOP NOT K K;RENAME K K:2;RENAMENX K K:new;" +
 		"RESTORE K 0 PAYLOAD REPLACE;RESTORE K:new 50000 PAYLOAD;RESTORE K 9999999999999 PAYLOAD REPLACE ABSTTL;RESTORE K 0 PAYLOAD REPLACE IDLETIME 5;" +
-		"EXPIRE K 50;PEXPIRE K 50000;EXPIREAT K 9999999999;PEXPIREAT K 9999999999999;EXPIRE K -1;EXPIREAT K 1;UNLINK K K:2 K:none;DEL K"},
+		"EXPIRE K 50;PEXPIRE K 50000;EXPIREAT K 9999999999;PEXPIREAT K 9999999999999;EXPIRE K -1;EXPIREAT K 1;EXPIREAT K AGO;PEXPIREAT K AGOMS;UNLINK K K:2 K:none;DEL K"},
 	{"GETEX", "SET K text;SET K:2 other", "SET K v GET;SET K v XX GET;SET K v EXAT 9999999999;SET K v PXAT 9999999999999;GETEX K EX 50;GETEX K PX 50000;" +
 		"GETEX K EXAT 9999999999;GETEX K PXAT 9999999999999;GETDEL K;COPY K K:new;COPY K K:2 REPLACE"},
 	{"GETEX", "SET K text PX 100000", "GETEX K PERSIST;PERSIST K;SET K v KEEPTTL;SET K v;COPY K K:new"},
