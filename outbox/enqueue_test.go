@@ -12,6 +12,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/luatx/luatx"
+	"github.com/luatx/luatx/internal/commit"
 	"github.com/luatx/luatx/internal/link"
 	"github.com/luatx/luatx/internal/shard"
 	"github.com/luatx/luatx/internal/test/redistest"
@@ -240,6 +241,24 @@ func TestOutputsBecomeOrderedAndScheduledEvents(t *testing.T) {
 			}, scripted(tr, cfg)...)
 			if _, err := r.Process(redistest.Soon(t), order("2")); err == nil {
 				t.Errorf("%+v: no error", cfg)
+			}
+		}
+	})
+}
+
+func TestOnlyTheFirstEnqueuedEventOfAnEmptyShardWakes(t *testing.T) {
+	t.Parallel()
+	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
+		y := newYard(t, client)
+		inside := link.Of(y.tr)
+		for _, c := range []struct {
+			id   string
+			wake bool
+		}{{"first", true}, {"first", false}, {"second", false}} {
+			event := shard.Event{ID: c.id, Body: []byte("{}"), Given: true}
+			entrance, err := inside.Commits.Enqueue(redistest.Soon(t), inside.Scripts.Shard(y.slot), []shard.Event{event})
+			if err != nil || entrance.State != commit.Committed || entrance.Woken != c.wake {
+				t.Errorf("%s: %+v, %v, want a wake-up: %t", c.id, entrance, err, c.wake)
 			}
 		}
 	})
