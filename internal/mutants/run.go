@@ -58,7 +58,7 @@ const embedded = "/^miniredis$"
 type runner struct {
 	root, temp string
 	limit      time.Duration
-	servers    []string // further servers that Lua mutants climb to, after the one that the tests find
+	servers    []string // further servers that Lua mutants climb to with their nearest package, after the one that the tests find
 
 	mu        sync.Mutex
 	originals map[string]func() (original, error) // by package: compiles the unchanged tests once
@@ -156,9 +156,7 @@ func (w worker) try(ctx context.Context, m mutant) (result outcome, by string, e
 		}
 		if path.Ext(m.file) == ".lua" {
 			for _, server := range w.servers {
-				for _, pkg := range packages(m.file) {
-					rungs = append(rungs, rung{pkg: pkg, server: server})
-				}
+				rungs = append(rungs, rung{pkg: packages(m.file)[0], server: server})
 			}
 		}
 	}
