@@ -275,6 +275,19 @@ func TestRelayKeepsKnownPausesWhenItCannotReadThem(t *testing.T) {
 	redistest.Eventually(t, "the relay to publish the held events", func() bool { return len(out.to("bank")) == 2 })
 }
 
+func TestPauseThatCannotBeReadIsAnError(t *testing.T) {
+	t.Parallel()
+	_, client := redistest.Mini(t)
+	ctx := redistest.Soon(t)
+	tr, op := admintest.Service(t, client, 1)
+	redistest.Must(t, op.Pause(ctx, "bank", "why", time.Time{}))
+	key := link.Of(tr).Scripts.Shard(tr.Keyspace().Slots()[0]).Key("pauses")
+	redistest.Must(t, client.HSet(ctx, key, "shop", "no JSON").Err())
+	if all, err := op.Paused(ctx); err == nil || !strings.Contains(err.Error(), `"shop"`) {
+		t.Errorf("%v, %v", all, err)
+	}
+}
+
 func TestHeldEventsAreFoundAmongEventsThatAreDueLater(t *testing.T) {
 	t.Parallel()
 	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {

@@ -128,15 +128,21 @@ func TestEnqueueReturnsNoStorageErrorForAnEventThatNoServerSaw(t *testing.T) {
 	tr := newTransactor(t, client, func(c *luatx.Config) { c.MaxCommands, c.OutboxBytes = 2, 200 })
 	store, ctx := outbox.NewStore(tr), redistest.Soon(t)
 	scheduled := store.With(outbox.Config{At: func(*message.Message) (time.Time, error) { return time.UnixMilli(-1), nil }})
+	failed := func(n int, err error) error {
+		if n != 0 {
+			t.Errorf("%d events are new, and %v", n, err)
+		}
+		return err
+	}
 	for what, c := range map[string]struct {
 		err     error
 		tooMuch bool
 	}{
-		"too many events": {second(store.Enqueue(ctx, "a", sold("1"), sold("2"), sold("3"))), true},
-		"too large":       {second(store.Enqueue(ctx, "a", sold("1", "subject", strings.Repeat("x", 200)))), true},
-		"no id":           {second(store.Enqueue(ctx, "a", sold(""))), false},
-		"no aggregate":    {second(store.Enqueue(ctx, "", sold("1"))), false},
-		"time":            {second(scheduled.Enqueue(ctx, "a", sold("1"))), false},
+		"too many events": {failed(store.Enqueue(ctx, "a", sold("1"), sold("2"), sold("3"))), true},
+		"too large":       {failed(store.Enqueue(ctx, "a", sold("1", "subject", strings.Repeat("x", 200)))), true},
+		"no id":           {failed(store.Enqueue(ctx, "a", sold(""))), false},
+		"no aggregate":    {failed(store.Enqueue(ctx, "", sold("1"))), false},
+		"time":            {failed(scheduled.Enqueue(ctx, "a", sold("1"))), false},
 	} {
 		if c.err == nil || isStorageError(c.err) || errors.Is(c.err, luatx.ErrTooLarge) != c.tooMuch {
 			t.Errorf("%s: %v", what, c.err)

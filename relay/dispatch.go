@@ -78,9 +78,7 @@ func (r *Relay) dispatch(ctx context.Context, deadline time.Time, events []lease
 		f.collect(ctx, nil)
 		return
 	}
-	timer := time.NewTimer(patience)
-	defer timer.Stop()
-	if f.collect(ctx, timer.C) {
+	if f.collect(ctx, time.After(patience)) {
 		return
 	}
 	if r.late.Add(1) > maxBehind {

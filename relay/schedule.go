@@ -69,14 +69,11 @@ func (s *schedule) next(ctx context.Context) (int, bool) {
 		if wait <= 0 {
 			return slot, true
 		}
-		timer := time.NewTimer(wait)
 		select {
 		case <-ctx.Done():
-			timer.Stop()
 			return 0, false
 		case <-s.wake:
-			timer.Stop()
-		case <-timer.C:
+		case <-time.After(wait):
 		}
 	}
 }

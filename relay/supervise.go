@@ -93,12 +93,10 @@ func supervise(ctx context.Context, events []*message.RawMessage, call func(cont
 		return errs
 	case <-ctx.Done():
 	}
-	timer := time.NewTimer(s.grace)
-	defer timer.Stop()
 	select {
 	case errs := <-answers:
 		return errs
-	case <-timer.C:
+	case <-time.After(s.grace):
 	}
 	returned := s.abandoned(events)
 	go func() { returned(<-answers) }()

@@ -119,7 +119,7 @@ func (s *pump) takeBack() {
 
 // drain gives back the rows that were not handed out, and waits for the others until DrainTimeout.
 func (s *pump) drain(ctx context.Context, renew *time.Ticker) {
-	deadline := time.NewTimer(s.cfg.DrainTimeout)
+	deadline := time.After(s.cfg.DrainTimeout)
 	for h := range s.holds {
 		if !h.out {
 			s.giveBack(h)
@@ -131,7 +131,7 @@ func (s *pump) drain(ctx context.Context, renew *time.Ticker) {
 		case <-s.signal:
 		case <-renew.C:
 			s.renew(ctx)
-		case <-deadline.C:
+		case <-deadline:
 			s.cfg.Logger.Warn("outbox: stopped with unsettled events",
 				"table", s.cfg.Table, "events", len(s.holds))
 			return

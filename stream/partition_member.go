@@ -159,13 +159,11 @@ func (m *member) acquire(ctx context.Context, orphans bool) {
 		}
 		answered := make(chan struct{})
 		m.tenures.Go(func() { m.tenure(ctx, p, within, answered) })
-		timer := time.NewTimer(m.interval())
 		select {
 		case <-answered:
-		case <-timer.C:
+		case <-time.After(m.interval()):
 		case <-ctx.Done():
 		}
-		timer.Stop()
 		if ctx.Err() != nil {
 			return
 		}

@@ -169,14 +169,12 @@ func (p *pubSub) NextDelivery(ctx context.Context, wait time.Duration) (*Deliver
 		return nil, err
 	default:
 	}
-	timer := time.NewTimer(wait)
-	defer timer.Stop()
 	select {
 	case msg := <-p.inbox:
 		return &Delivery{Channel: msg.Channel, Pattern: msg.Pattern, Data: []byte(msg.Payload), Time: msg.at, Once: true}, nil
 	case err := <-p.broken:
 		return nil, err
-	case <-timer.C:
+	case <-time.After(wait):
 		return nil, nil
 	case <-ctx.Done():
 		return nil, ctx.Err()

@@ -198,12 +198,10 @@ func (r *running) run(ctx context.Context) error {
 
 // await waits for the deliveries in flight, and then ends the context of their functions.
 func (r *running) await(ended <-chan struct{}) {
-	timer := time.NewTimer(r.cfg.ShutdownTimeout)
-	defer timer.Stop()
 	select {
 	case <-ended:
 		return
-	case <-timer.C:
+	case <-time.After(r.cfg.ShutdownTimeout):
 	}
 	r.log.Warn("trigger: shutdown timeout exceeded", "in_flight", r.counts.inFlight.Load())
 	r.stop()

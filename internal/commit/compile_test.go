@@ -25,6 +25,7 @@ import (
 
 // twins are two databases of a server. The general script decides in one, and compiled scripts decide in the other.
 type twins struct {
+	t       *testing.T
 	clients [2]*redis.Client
 	pipes   [2]redis.Pipeliner
 	senders [2]*Sender
@@ -38,7 +39,7 @@ func newTwins(t *testing.T) *twins {
 		Namespace: "n", Identity: "i", Retention: time.Hour, Capacity: 12, Bytes: 900, Parked: 10, ParkedBytes: 600, Lane: 10,
 		UndoBytes: 40, KeptBytes: 100, Guarded: 100, Budget: 10,
 	}
-	w := &twins{}
+	w := &twins{t: t}
 	redistest.Must(t, server.Client(t).Do(t.Context(), "ACL", "SETUSER", "user", "on", ">user", "~*", "+@all").Err())
 	for i := range w.clients {
 		w.clients[i] = redis.NewClient(&redis.Options{Addr: server.Addr(), DB: i})
@@ -72,7 +73,9 @@ func (w *twins) send(ctx context.Context, i int, batch []*Commit) {
 		sender.prepare(batch[0])
 		shape, ok := shapeOf(batch[0])
 		if made := (&compiled{shape: shape, plan: batch[0].plan, sender: sender}); ok && batch[0].plan.settled.CompareAndSwap(false, true) {
-			sender.compile(made)
+			if sender.compile(made); batch[0].plan.compiled.Load() == nil {
+				w.t.Errorf("%s: the server does not take the script", made)
+			}
 		}
 	}
 	w.senders[i].Send(ctx, time.Time{}, batch)

@@ -66,7 +66,7 @@ var goRooms = []room{
 	{".", nil, []string{".", "./test/commit", "./test/undo", "./test/faults", "./test/cluster", "./stack"}},
 	{"internal/eval", nil, []string{"./internal/eval", "./internal/commit", "./test/commit", "./test/faults", "./test/cluster", "./relay"}},
 	{"internal/commit", nil, []string{"./internal/commit", "./test/commit", "./test/undo", "./test/faults", "./test/cluster"}},
-	{"internal/shard", nil, []string{"./internal/shard", "./internal/commit", "./outbox", "./relay", "./expiry", "./test/commit", "./test/cluster"}},
+	{"internal/shard", nil, []string{"./internal/shard", "./internal/commit", "./outbox", "./relay", "./expiry", "./admin", "./test/commit", "./test/cluster"}},
 	{"internal/link", nil, []string{"./relay", "./outbox", "./admin", "./test/commit"}},
 	{"internal/settle", nil, []string{"./internal/settle", "./relay", "./sqltx"}},
 	{"outbox", nil, []string{"./outbox", "./relay", "./admin"}},

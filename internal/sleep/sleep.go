@@ -8,12 +8,10 @@ import (
 
 // For waits for d. It returns false as soon as ctx ends.
 func For(ctx context.Context, d time.Duration) bool {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
 	select {
 	case <-ctx.Done():
 		return false
-	case <-timer.C:
+	case <-time.After(d):
 		return ctx.Err() == nil
 	}
 }
