@@ -80,7 +80,7 @@ func (s *pump) run(ctx context.Context) {
 	}()
 
 	poll := time.NewTimer(0)
-	renew := time.NewTicker(s.cfg.Lease / 3)
+	renew := time.Tick(s.cfg.Lease / 3)
 	for look := false; ctx.Err() == nil; {
 		look = s.absorb() || look
 		if look && s.room() > 0 {
@@ -96,7 +96,7 @@ func (s *pump) run(ctx context.Context) {
 		case <-s.signal:
 		case <-poll.C:
 			look = true
-		case <-renew.C:
+		case <-renew:
 			s.renew(work)
 		}
 	}
@@ -118,7 +118,7 @@ func (s *pump) takeBack() {
 }
 
 // drain gives back the rows that were not handed out, and waits for the others until DrainTimeout.
-func (s *pump) drain(ctx context.Context, renew *time.Ticker) {
+func (s *pump) drain(ctx context.Context, renew <-chan time.Time) {
 	deadline := time.After(s.cfg.DrainTimeout)
 	for h := range s.holds {
 		if !h.out {
@@ -129,7 +129,7 @@ func (s *pump) drain(ctx context.Context, renew *time.Ticker) {
 	for s.absorb(); len(s.holds) > 0; s.absorb() {
 		select {
 		case <-s.signal:
-		case <-renew.C:
+		case <-renew:
 			s.renew(ctx)
 		case <-deadline:
 			s.cfg.Logger.Warn("outbox: stopped with unsettled events",

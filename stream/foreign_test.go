@@ -152,7 +152,7 @@ func TestUnmarshalWatermillReadsMessagePackMetadata(t *testing.T) {
 
 func TestMetadataNamesBecomeAttributeNames(t *testing.T) {
 	t.Parallel()
-	msg, err := stream.UnmarshalDapr("1-0", map[string]any{"data": "x", "metadata": `{"a_b":"changed","ab":"exact","A-C":"1","a.c":"2","---":"x","da-ta":"x","time":"noon","id":"7","azAZ09":"ends","b`+"`{@[/:"+`":"beyond"}`})
+	msg, err := stream.UnmarshalDapr("1-0", map[string]any{"data": "x", "metadata": `{"a_b":"changed","ab":"exact","A-C":"1","a.c":"2","---":"x","da-ta":"x","time":"noon","id":"7","azAZ09":"ends","b` + "`{@[/:" + `":"beyond"}`})
 	redistest.Must(t, err)
 	wantAttributes(t, msg.Attributes, message.Attributes{"specversion": "1.0", "id": "7", "ab": "exact", "ac": "1", "azaz09": "ends", "b": "beyond"})
 }

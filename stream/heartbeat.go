@@ -14,12 +14,12 @@ func (s *subscription) heartbeat(ctx context.Context) {
 		return
 	}
 	// An entry gets a heartbeat after a third to half of MaxIdleTime, which leaves time for more attempts.
-	tick := time.NewTicker(s.cfg.MaxIdleTime / 6)
+	tick := time.Tick(s.cfg.MaxIdleTime / 6)
 	for {
 		select {
 		case <-ctx.Done():
 			return
-		case <-tick.C:
+		case <-tick:
 			s.beat(ctx)
 		}
 	}

@@ -88,13 +88,12 @@ func (p *partition) hold(ctx context.Context) {
 
 // keep extends the lease until done is closed. It calls stop when the partition must not be read any more.
 func (p *partition) keep(done <-chan struct{}, stop func()) {
-	ticker := time.NewTicker(p.m.interval())
-	defer ticker.Stop()
+	tick := time.Tick(p.m.interval())
 	for {
 		select {
 		case <-done:
 			return
-		case <-ticker.C:
+		case <-tick:
 		}
 		if p.m.tooMany(p) {
 			stop()

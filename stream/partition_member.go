@@ -86,8 +86,7 @@ func (m *member) run(ctx context.Context) {
 	listed, unlist := context.WithCancel(m.detached)
 	var keeping sync.WaitGroup
 	keeping.Go(func() { m.list.Keep(listed, process.Consumer, m.report) })
-	ticker := time.NewTicker(m.interval())
-	defer ticker.Stop()
+	tick := time.Tick(m.interval())
 	looked := time.Now()
 	for ctx.Err() == nil {
 		orphans := time.Since(looked) >= m.cfg.Lease
@@ -97,7 +96,7 @@ func (m *member) run(ctx context.Context) {
 		m.acquire(ctx, orphans)
 		select {
 		case <-ctx.Done():
-		case <-ticker.C:
+		case <-tick:
 			if err := m.beat(ctx); err != nil && ctx.Err() == nil {
 				m.outage.begins("beat", err)
 			} else {

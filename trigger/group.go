@@ -360,12 +360,12 @@ func (g *grouped) keepBeating(ctx context.Context) {
 	}
 	ctx, g.beating = context.WithCancel(context.WithoutCancel(ctx))
 	g.beat.Go(func() {
-		tick := time.NewTicker(g.cfg.MaxIdleTime / 3)
+		tick := time.Tick(g.cfg.MaxIdleTime / 3)
 		for {
 			select {
 			case <-ctx.Done():
 				return
-			case <-tick.C:
+			case <-tick:
 			}
 			if err := g.say(ctx, 0); err != nil && ctx.Err() == nil {
 				g.log.Warn("trigger: heartbeat failed", "error", err)

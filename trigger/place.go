@@ -190,7 +190,7 @@ func (p *place) backoff(ctx context.Context) stateEvent {
 }
 
 func (p *place) reconnectDelay(failures int) time.Duration {
-	return max(p.cfg.Retry.Reconnect.Delay(max(failures, 1)), minDelay)
+	return max(p.cfg.Retry.Reconnect.Delay(failures), minDelay)
 }
 
 // trouble records that receiving or connecting failed. It logs the first failure and each error that differs from the last.

@@ -46,13 +46,12 @@ func (c *connection) hear() { c.heard.Store(time.Now().UnixNano()) }
 
 // watch pings a silent connection, and abandons it if there is no reply.
 func (c *connection) watch(done <-chan struct{}) {
-	tick := time.NewTicker(silence / 3)
-	defer tick.Stop()
+	tick := time.Tick(silence / 3)
 	for {
 		select {
 		case <-done:
 			return
-		case <-tick.C:
+		case <-tick:
 		}
 		quiet := time.Since(time.Unix(0, c.heard.Load()))
 		switch {

@@ -99,6 +99,25 @@ func TestReplyThatNoScriptGivesIsAnError(t *testing.T) {
 	}
 }
 
+func TestReplyOfReadsThatNoScriptGivesIsAnError(t *testing.T) {
+	t.Parallel()
+	large, value := []any{int64(tooLarge)}, []any{int64(1), "text", "digest", int64(4)}
+	for _, reply := range []any{
+		nil, "text", []any{}, []any{value, value}, []any{[]any{}}, []any{[]any{int64(1)}}, []any{value[:3]}, []any{value, large},
+	} {
+		set := newReplying(t, reply)
+		if got, err := set.Read(t.Context(), set.Shard(0), nil, []Guard{{Args: []any{"GET", "k"}}}, 100); err == nil {
+			t.Errorf("%v: %+v", reply, got)
+		}
+	}
+	for _, reply := range []any{[]any{large}, []any{value}} {
+		set := newReplying(t, reply)
+		if got, err := set.Read(t.Context(), set.Shard(0), nil, []Guard{{Args: []any{"GET", "k"}}}, 100); err != nil {
+			t.Errorf("%v: %+v, %v", reply, got, err)
+		}
+	}
+}
+
 func TestReplyOfADuplicateWithMoreOrFewerElementsIsAnError(t *testing.T) {
 	t.Parallel()
 	for _, row := range [][]any{

@@ -2,6 +2,7 @@ package sqltest
 
 import (
 	"context"
+	"database/sql"
 	"errors"
 	"slices"
 	"strings"
@@ -145,6 +146,22 @@ func testSavepoints(t *testing.T, s *suite) {
 	if got := s.ids(t); err != nil || !slices.Equal(got, []string{"a", "b"}) {
 		t.Errorf("%q, %v", got, err)
 	}
+	// A transaction of another database, of another library or of another isolation is no place for a savepoint.
+	err = sqltx.Transact(t.Context(), s.db, opts, func(ctx context.Context) error {
+		stricter := *opts
+		stricter.Isolation = sql.LevelSerializable
+		for name, err := range map[string]error{
+			"another database": sqltx.Transact(ctx, new(sql.DB), opts, nil),
+			"isolation":        sqltx.Transact(ctx, s.db, &stricter, nil),
+			"another library":  sqltx.Transact(sqltx.ContextWithTransaction(ctx, nil), s.db, opts, nil),
+		} {
+			if err == nil || !strings.Contains(err.Error(), name) {
+				t.Errorf("%s: %v", name, err)
+			}
+		}
+		return nil
+	})
+	must(t, err)
 	// If the database has ended the transaction itself, it would commit each of the following statements separately.
 	err = sqltx.Transact(t.Context(), s.db, opts, func(ctx context.Context) error {
 		if err := s.enter(ctx, "c"); err != nil {
