@@ -58,6 +58,7 @@ func (b *books) run() (stop func()) {
 		Stream: "in", Durable: "service", Logger: slog.New(slog.DiscardHandler), NackBackoff: message.Backoff{Base: time.Millisecond, Max: 10 * time.Millisecond},
 	}
 	inOrder(&cfg)
+	cfg.Consumer.AckWait = time.Second // after that, a message that was in flight at the stop is delivered again
 	sub, err := nats.NewSubscriber(b.js, cfg)
 	redistest.Must(b.t, err)
 	engine, err := b.Engine(brokertest.Hooks{Failed: func(err error) {

@@ -41,7 +41,7 @@ func command(ctx context.Context, args []string, out io.Writer) error {
 	only := flags.String("only", "", "only files whose path begins with this `prefix`, go for all but Lua, or promises; a single file runs whole")
 	floor := flags.Float64("floor", 0, "lowest `share` of killed mutants that passes")
 	list := flags.Bool("list", false, "print the mutants and do not run them")
-	servers := flags.String("servers", "", "`paths` of further redis-server programs, separated by commas, on which surviving Lua mutants are tried: for code that only some versions run")
+	servers := flags.String("servers", "", "`paths` of further redis-server programs, separated by commas, on which the nearest package tries surviving Lua mutants: for code that only some versions run")
 	workers := flags.Int("p", 2, "mutants that are tried at a `time`")
 	limit := flags.Duration("timeout", 3*time.Minute, "longest run of one test binary")
 	if err := flags.Parse(args); err != nil {

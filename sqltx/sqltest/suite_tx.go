@@ -148,12 +148,12 @@ func testSavepoints(t *testing.T, s *suite) {
 	}
 	// A transaction of another database, of another library or of another isolation is no place for a savepoint.
 	err = sqltx.Transact(t.Context(), s.db, opts, func(ctx context.Context) error {
-		stricter := *opts
+		stricter, nothing := *opts, func(context.Context) error { return nil }
 		stricter.Isolation = sql.LevelSerializable
 		for name, err := range map[string]error{
-			"another database": sqltx.Transact(ctx, new(sql.DB), opts, nil),
-			"isolation":        sqltx.Transact(ctx, s.db, &stricter, nil),
-			"another library":  sqltx.Transact(sqltx.ContextWithTransaction(ctx, nil), s.db, opts, nil),
+			"another database": sqltx.Transact(ctx, new(sql.DB), opts, nothing),
+			"isolation":        sqltx.Transact(ctx, s.db, &stricter, nothing),
+			"another library":  sqltx.Transact(sqltx.ContextWithTransaction(ctx, nil), s.db, opts, nothing),
 		} {
 			if err == nil || !strings.Contains(err.Error(), name) {
 				t.Errorf("%s: %v", name, err)
