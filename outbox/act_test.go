@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -432,6 +433,38 @@ func TestPageOfAClassCountsAllEventsThatItHasRead(t *testing.T) {
 		last, end := list(class, page.Next)
 		if got := [2]string{first, last}; got != want || page.Read != 3 || end.Read != 1 || !page.More || end.More {
 			t.Errorf("class %q: %q, want %q; %d and %d events were read", class, got, want, page.Read, end.Read)
+		}
+	}
+}
+
+func TestOperationOnManyEventsRunsAScriptPerThousand(t *testing.T) {
+	t.Parallel()
+	proxy := redistest.Proxy(t, redistest.Shared(t).Addr())
+	y := newYard(t, redistest.Client(t, proxy.Addr()))
+	discard := func(ids []string) outbox.Answers {
+		answers, err := y.store.Discard(redistest.Soon(t), y.slot, "gone", ids...)
+		redistest.Must(t, err)
+		return answers
+	}
+	discard([]string{"0"}) // loads the script
+	var scripts atomic.Int32
+	proxy.On(func(cmd []string) respproxy.Action {
+		if strings.EqualFold(cmd[0], "evalsha") {
+			scripts.Add(1)
+		}
+		return respproxy.Pass()
+	})
+	ids := make([]string, 1001)
+	for i := range ids {
+		ids[i] = fmt.Sprint(i)
+	}
+	for n, want := range map[int]int32{1000: 1, 1001: 2} {
+		scripts.Store(0)
+		if answers := discard(ids[:n]); len(answers) != n || answers[n-1] != (outbox.Answer{ID: ids[n-1], Outcome: outbox.Unknown}) {
+			t.Errorf("%d answers for %d events, the last is %v", len(answers), n, answers[len(answers)-1])
+		}
+		if got := scripts.Load(); got != want {
+			t.Errorf("%d scripts for %d events, want %d", got, n, want)
 		}
 	}
 }

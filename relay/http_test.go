@@ -10,6 +10,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"strconv"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -155,6 +156,34 @@ func TestHTTPErrorsKeepNothingOfInvalidResponses(t *testing.T) {
 			err := newHTTP(t, relay.HTTPConfig{URL: server.URL + "/s3cret"}).Publish(t.Context(), rawEvents(1))[0]
 			if err == nil || strings.Contains(err.Error(), "s3cret") || !strings.Contains(err.Error(), strings.TrimPrefix(server.URL, "http://")) {
 				t.Errorf("error is %v, want one that names the host alone", err)
+			}
+		})
+	}
+}
+
+func TestHTTPReusesAConnectionAfterResponsesOfUpTo64KiB(t *testing.T) {
+	t.Parallel()
+	for size, want := range map[int]int32{60 << 10: 1, 100 << 10: 2} {
+		t.Run(fmt.Sprint(size), func(t *testing.T) {
+			t.Parallel()
+			var conns atomic.Int32
+			server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+				w.Header().Set("Content-Length", strconv.Itoa(size))
+				_, _ = w.Write(make([]byte, size))
+			}))
+			server.Config.ConnState = func(_ net.Conn, state http.ConnState) {
+				if state == http.StateNew {
+					conns.Add(1)
+				}
+			}
+			server.Start()
+			t.Cleanup(server.Close)
+			p := newHTTP(t, relay.HTTPConfig{URL: server.URL})
+			for range 2 {
+				redistest.Must(t, errors.Join(p.Publish(t.Context(), rawEvents(1))...))
+			}
+			if got := conns.Load(); got != want {
+				t.Errorf("%d connections, want %d", got, want)
 			}
 		})
 	}

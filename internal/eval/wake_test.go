@@ -67,3 +67,15 @@ func TestWakeUpsOfTwoChannelsReachAServerWithoutShardedChannels(t *testing.T) {
 		t.Errorf("the slots %v were told, want %d and %d", s.told, first, second)
 	}
 }
+
+func TestChannelHoldsTheWakeUpsOf256Slots(t *testing.T) {
+	t.Parallel()
+	var w wakes
+	w.channels[0].flying = true
+	for n := range 300 {
+		w.add(n)
+	}
+	if held := len(w.channels[0].slots); held != 256 {
+		t.Errorf("%d wake-ups are held", held)
+	}
+}

@@ -20,10 +20,11 @@ import (
 	"github.com/luatx/luatx/internal/test/rig"
 )
 
-// ledger is an inline relay that counts its reserved slots, the released ones, and their events.
+// ledger is an inline relay that counts its reserved slots and the released ones, and records the ids of their events.
 type ledger struct {
-	mu                     sync.Mutex
-	lent, returned, events int
+	mu             sync.Mutex
+	lent, returned int
+	events         string
 }
 
 func (l *ledger) Reserve() (time.Duration, bool) {
@@ -36,7 +37,9 @@ func (l *ledger) Reserve() (time.Duration, bool) {
 func (l *ledger) Committed(_ int, events []shard.Event, reserved bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.events += len(events)
+	for _, event := range events {
+		l.events += event.ID
+	}
 	if reserved {
 		l.returned++
 	}
@@ -71,21 +74,24 @@ func TestEveryOutcomeReturnsTheReservedInlineSlot(t *testing.T) {
 		run    func(ctx context.Context, tr *luatx.Transactor, aggregate string) error
 		server func() respproxy.Action // action on each script; nil to let it pass
 		fails  bool
-		slots  int // number of reserved slots
-		events int // number of events handed over
+		slots  int    // number of reserved slots
+		events string // ids of the events handed over
 	}{
-		"committed":                   {run: transact(emit), slots: 1, events: 1},
-		"committed without events":    {run: transact(call("quiet")), slots: 1},
-		"committed events of a call":  {run: transact(call("loud")), slots: 1, events: 1},
+		"committed":                  {run: transact(emit), slots: 1, events: "e"},
+		"committed without events":   {run: transact(call("quiet")), slots: 1},
+		"committed events of a call": {run: transact(call("loud")), slots: 1, events: "e"},
+		"committed events of both": {run: transact(func(tx *luatx.Tx) error {
+			return errors.Join(call("more")(tx), emit(tx))
+		}), slots: 1, events: "ef"},
 		"aborted":                     {run: transact(call("abort")), fails: true, slots: 1},
 		"rejected":                    {run: transact(call("reject")), fails: true, slots: 1},
-		"duplicate":                   {run: duplicated(emit), slots: 2, events: 1},
+		"duplicate":                   {run: duplicated(emit), slots: 2, events: "e"},
 		"conflict, run again thrice":  {run: conflicting(emit), fails: true, slots: 4},
-		"event with another body":     {run: eventTwice, fails: true, slots: 2, events: 1},
-		"committed, the reply lost":   {run: transact(emit), server: first(respproxy.CutReply()), slots: 1, events: 1},
-		"duplicate, the reply lost":   {run: duplicated(emit), server: first(respproxy.CutReply()), slots: 2, events: 1},
-		"the request lost":            {run: transact(emit), server: first(respproxy.CutRequest()), slots: 1, events: 1},
-		"a batch with each of a kind": {run: mixedBatch(emit, call("abort")), slots: 4, events: 1},
+		"event with another body":     {run: eventTwice, fails: true, slots: 2, events: "e"},
+		"committed, the reply lost":   {run: transact(emit), server: first(respproxy.CutReply()), slots: 1, events: "e"},
+		"duplicate, the reply lost":   {run: duplicated(emit), server: first(respproxy.CutReply()), slots: 2, events: "e"},
+		"the request lost":            {run: transact(emit), server: first(respproxy.CutRequest()), slots: 1, events: "e"},
+		"a batch with each of a kind": {run: mixedBatch(emit, call("abort")), slots: 4, events: "e"},
 		"a command fails": {run: transact(func(tx *luatx.Tx) error {
 			k, err := tx.Key("k")
 			tx.Pipeline().Set(context.Background(), k, "text", 0)
@@ -124,6 +130,7 @@ func TestEveryOutcomeReturnsTheReservedInlineSlot(t *testing.T) {
 			tr := rig.NewTransactor(t, redistest.Client(t, proxy.Addr(), rig.ShortReads), func(c *luatx.Config) { c.OutboxCapacity, c.ConflictRetries = 10, 3 }, withProcedures(
 				luatx.Procedure{Name: "quiet", Keys: []string{"k"}, Source: "redis.call('SET', k, 1)"},
 				luatx.Procedure{Name: "loud", Keys: []string{"k"}, Source: "emit('{}', 'e')"},
+				luatx.Procedure{Name: "more", Keys: []string{"k"}, Source: "emit('{}', 'f')"},
 				luatx.Procedure{Name: "abort", Keys: []string{"k"}, Source: "emit('{}', 'e') abort('later')"},
 				luatx.Procedure{Name: "reject", Keys: []string{"k"}, Source: "emit('{}', 'e') reject('never')"},
 			))
@@ -142,7 +149,7 @@ func TestEveryOutcomeReturnsTheReservedInlineSlot(t *testing.T) {
 			slots.mu.Lock()
 			defer slots.mu.Unlock()
 			if slots.lent != c.slots || slots.returned != c.slots || slots.events != c.events {
-				t.Errorf("%d slots lent, %d returned with %d events, want %d and %d events", slots.lent, slots.returned, slots.events, c.slots, c.events)
+				t.Errorf("%d slots lent, %d returned with events %q, want %d and events %q", slots.lent, slots.returned, slots.events, c.slots, c.events)
 			}
 		})
 	}
