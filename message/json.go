@@ -90,23 +90,30 @@ func (w *jsonWriter) value(v any) error {
 	return nil
 }
 
-// isPlain reports whether JSON represents a text without escapes. It looks at eight bytes at once, because data may be large.
+// isPlain reports whether JSON represents a text without escapes. It looks at 32 bytes at once, because data may be large.
 func isPlain(s string) bool {
-	const each, highest = 0x0101010101010101, 0x8080808080808080
-	for ; len(s) >= 8; s = s[8:] {
-		x := uint64(s[0]) | uint64(s[1])<<8 | uint64(s[2])<<16 | uint64(s[3])<<24 |
-			uint64(s[4])<<32 | uint64(s[5])<<40 | uint64(s[6])<<48 | uint64(s[7])<<56
-		// The highest bit of a byte is set if the byte is not ASCII, or above '~', or below ' ', or '"', or '\\'.
-		if (x|(x+each)|(x-' '*each)|((x^'"'*each)-each)|((x^'\\'*each)-each))&highest != 0 {
+	for ; len(s) >= 32; s = s[32:] {
+		if (special(s)|special(s[8:])|special(s[16:])|special(s[24:]))&(1<<7*eachByte) != 0 {
 			return false
 		}
 	}
 	for i := range len(s) {
-		if s[i] < ' ' || s[i] > '~' || s[i] == '"' || s[i] == '\\' {
+		if s[i] < ' ' || s[i] >= utf8.RuneSelf || s[i] == '"' || s[i] == '\\' {
 			return false
 		}
 	}
 	return true
+}
+
+const eachByte = 0x0101010101010101
+
+// special returns a number in which the highest bit of a byte is set if that one of the first eight bytes of a text is not ASCII,
+// or below ' ', or '"', or '\\'. It may also set the bits of bytes that follow such a byte.
+func special(s string) uint64 {
+	_ = s[7]
+	x := uint64(s[0]) | uint64(s[1])<<8 | uint64(s[2])<<16 | uint64(s[3])<<24 |
+		uint64(s[4])<<32 | uint64(s[5])<<40 | uint64(s[6])<<48 | uint64(s[7])<<56
+	return x | (x - ' '*eachByte) | ((x ^ '"'*eachByte) - eachByte) | ((x ^ '\\'*eachByte) - eachByte)
 }
 
 func (w *jsonWriter) plain(s string) {
@@ -222,7 +229,7 @@ func (w *jsonWriter) data(data any, contentType string) error {
 	if raw, ok := encodedData(data); ok {
 		return w.encoded(raw, contentType)
 	}
-	if s, ok := data.(string); ok && !utf8.ValidString(s) && !isJSON(contentType) {
+	if s, ok := data.(string); ok && !isJSON(contentType) && !utf8.ValidString(s) {
 		return w.encoded([]byte(s), contentType)
 	}
 	return w.member(memberData, data)

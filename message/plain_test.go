@@ -8,7 +8,7 @@ import (
 
 func TestTextIsPlainIfItsJSONHasNoEscapes(t *testing.T) {
 	t.Parallel()
-	for length := range 20 {
+	for length := range 40 {
 		for at := range length {
 			for b := range 256 {
 				text := strings.Repeat("a", at) + string([]byte{byte(b)}) + strings.Repeat("~", length-at-1)
@@ -16,7 +16,7 @@ func TestTextIsPlainIfItsJSONHasNoEscapes(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				want := string(encoded) == `"`+text+`"` && b != 0x7f
+				want := string(encoded) == `"`+text+`"`
 				if html := strings.ContainsRune("<>&", rune(b)); html { // Marshal escapes these
 					want = true
 				}
