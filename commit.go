@@ -75,6 +75,7 @@ func (t *Transactor) finish(ctx context.Context, tx *Tx) (Result, error) {
 	if len(tx.cmds) > 0 {
 		t.fill(tx.ran(), out)
 	}
+	t.bodies.reclaim(tx)
 	return Result{Outcome: outcomes[out.State], Replicated: tx.commit.Replicated}, nil
 }
 

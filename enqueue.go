@@ -66,7 +66,7 @@ func (t *Transactor) entrants(events []Event) ([]shard.Event, error) {
 	}
 	batch, size := make([]shard.Event, len(events)), 0
 	for i, event := range events {
-		stored, err := event.encode(&t.cfg, "")
+		stored, err := event.encode(&t.cfg, "", nil)
 		if err != nil {
 			return nil, err
 		}

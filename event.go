@@ -39,8 +39,8 @@ type Event struct {
 }
 
 // encode checks and encodes an event for the outbox. An event without an id gets the derived one. The outbox remembers any other
-// id after it has sent the event.
-func (e *Event) encode(cfg *Config, derived string) (shard.Event, error) {
+// id after it has sent the event. The body may use the memory of room.
+func (e *Event) encode(cfg *Config, derived string, room []byte) (shard.Event, error) {
 	stored := shard.Event{ID: e.ID, Body: e.Body, Key: e.Key, At: e.At}
 	switch given := e.Attributes.ID(); {
 	case e.ID != "" && given != "" && e.ID != given:
@@ -53,21 +53,21 @@ func (e *Event) encode(cfg *Config, derived string) (shard.Event, error) {
 	if stored.ID == "" {
 		return stored, errors.New("luatx: an event has no id")
 	}
-	if err := e.encodeBody(&stored); err != nil {
+	if err := e.encodeBody(&stored, room); err != nil {
 		return stored, err
 	}
 	return stored, e.check(&stored, cfg)
 }
 
 // encodeBody encodes Data and Attributes, or checks Body.
-func (e *Event) encodeBody(stored *shard.Event) (err error) {
+func (e *Event) encodeBody(stored *shard.Event, room []byte) (err error) {
 	typed := e.Data != nil || e.Attributes != nil
 	switch {
 	case typed && e.Body != nil:
 		return fmt.Errorf("luatx: event %s has a Body, and Data or Attributes; leave one out", stored.ID)
 	case typed:
 		msg := message.Message{Data: e.Data, Attributes: e.typed()}
-		if stored.Body, err = msg.MarshalJSONAs(stored.ID); err != nil {
+		if stored.Body, err = msg.AppendJSON(room[:0], stored.ID); err != nil {
 			return fmt.Errorf("luatx: event %s: %w", stored.ID, err)
 		}
 		stored.Own = true

@@ -42,6 +42,7 @@ type Transactor struct {
 	source   *record.Source
 	filler   *record.Filler
 	clock    atomic.Pointer[reading]
+	bodies   bodies
 
 	checks  flight.Group
 	checked atomic.Bool

@@ -22,11 +22,11 @@ const (
 // specversion becomes "1.0", and nil attributes are omitted. Errors wrap ErrEncode.
 //
 // json.Marshal compacts and escapes the result of this method. Call the method itself to keep the bytes of the data.
-func (m *TypedMessage[T]) MarshalJSON() ([]byte, error) { return m.MarshalJSONAs("") }
+func (m *TypedMessage[T]) MarshalJSON() ([]byte, error) { return m.AppendJSON(nil, "") }
 
-// MarshalJSONAs is MarshalJSON with another id, unless id is empty. It does not change the message.
-func (m *TypedMessage[T]) MarshalJSONAs(id string) ([]byte, error) {
-	w := newJSONWriter(m.Attributes, m.Data)
+// AppendJSON appends what MarshalJSON returns to b, with another id unless id is empty. It does not change the message.
+func (m *TypedMessage[T]) AppendJSON(b []byte, id string) ([]byte, error) {
+	w := jsonWriter{buf: slices.Grow(b, sizeOf(m.Attributes, m.Data))}
 	w.byte('{')
 	if err := w.attributes(m.Attributes, id); err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrEncode, err)
@@ -44,8 +44,8 @@ type jsonWriter struct {
 	members int
 }
 
-// newJSONWriter returns a writer with enough room for the message, unless characters must be escaped.
-func newJSONWriter(attrs Attributes, data any) *jsonWriter {
+// sizeOf returns a size that is enough for a message, unless characters must be escaped or the data must be encoded.
+func sizeOf(attrs Attributes, data any) int {
 	raw, _ := encodedData(data)
 	size := len(raw)
 	if !isJSON(attrs.DataContentType()) {
@@ -62,7 +62,7 @@ func newJSONWriter(attrs Attributes, data any) *jsonWriter {
 		}
 		size += len(`,"":""`) + len(name) + len(text)
 	}
-	return &jsonWriter{buf: make([]byte, 0, size)}
+	return size
 }
 
 // Write implements io.Writer.

@@ -70,19 +70,22 @@ func TestMarshalJSONWritesCloudEvents(t *testing.T) {
 	}
 }
 
-func TestMarshalJSONAsReplacesOnlyTheID(t *testing.T) {
+func TestAppendJSONReplacesOnlyTheID(t *testing.T) {
 	t.Parallel()
 	for _, attrs := range []message.Attributes{
 		{}, {"id": ""}, {"id": "1", "a": "b", "type": "t"}, {"id": 5, "source": "/s", "z": nil},
 	} {
 		for _, id := range []string{"", "2", "\"\n"} {
 			msg := message.New("x", maps.Clone(attrs), nil)
-			got, err := msg.MarshalJSONAs(id)
+			got, err := msg.AppendJSON([]byte("b"), id)
 			other := maps.Clone(attrs)
 			if id != "" {
 				other["id"] = id
 			}
 			want, wantErr := message.New("x", other, nil).MarshalJSON()
+			if wantErr == nil {
+				want = append([]byte("b"), want...)
+			}
 			if string(got) != string(want) || (err == nil) != (wantErr == nil) {
 				t.Errorf("%v as %q: %s, %v, want %s, %v", attrs, id, got, err, want, wantErr)
 			}

@@ -6,13 +6,17 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 
 	"github.com/luatx/luatx"
 	"github.com/luatx/luatx/internal/test/assert"
 	"github.com/luatx/luatx/internal/test/redistest"
 	"github.com/luatx/luatx/internal/test/respproxy"
+	"github.com/luatx/luatx/message"
 	"github.com/luatx/luatx/outbox"
 )
 
@@ -94,5 +98,48 @@ func TestLargeBodyIsNeverLostAndNeverStaysWithoutAnExpiry(t *testing.T) {
 	redistest.Must(t, err)
 	if kept, expiring := y.largeBodies(); kept != 0 || expiring != abandoned {
 		t.Errorf("%d large bodies and %d that expire, want none and %d", kept, expiring, abandoned)
+	}
+}
+
+func TestLargeBodiesOfConcurrentTransactionsDoNotMix(t *testing.T) {
+	t.Parallel()
+	const callers, each = 12, 20
+	proxy := redistest.Proxy(t, redistest.Shared(t).Addr())
+	y := newYard(t, redistest.Client(t, proxy.Addr()))
+	var scripts atomic.Int64
+	proxy.On(func(cmd []string) respproxy.Action {
+		if refersToBody(cmd) && scripts.Add(1)%10 == 0 {
+			return respproxy.CutReply()
+		}
+		return respproxy.Pass()
+	})
+	data := func(caller, i int) string {
+		return strings.Repeat(fmt.Sprintf("%02d-%02d ", caller, i), 1000+(caller*each+i)*37%5000)
+	}
+	ctx := redistest.Soon(t)
+	var running sync.WaitGroup
+	for caller := range callers {
+		running.Go(func() {
+			for i := range each {
+				if _, err := y.tr.Transact(ctx, "a", func(tx *luatx.Tx) error {
+					return tx.Emit(luatx.Event{ID: fmt.Sprint(caller, "-", i), Data: data(caller, i), Attributes: message.Attributes{"type": "t", "source": "/s"}})
+				}); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	running.Wait()
+	batch, err := y.store.Claim(ctx, y.slot, outbox.Work{Limit: 2 * callers * each})
+	redistest.Must(t, err)
+	assert.Equal(t, len(batch.Events), callers*each, "events")
+	for _, e := range batch.Events {
+		var caller, i int
+		_, err := fmt.Sscanf(e.ID, "%d-%d", &caller, &i)
+		redistest.Must(t, err)
+		redistest.Must(t, e.Err)
+		if want := strconv.Quote(data(caller, i)); string(e.Message.Data) != want {
+			t.Errorf("%s has %.40s of %d bytes, want %.40s of %d", e.ID, e.Message.Data, len(e.Message.Data), want, len(want))
+		}
 	}
 }
