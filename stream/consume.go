@@ -185,7 +185,7 @@ func (c *consumption) collect(batch []*message.RawMessage) []*message.RawMessage
 // handle runs the handlers of a batch, commits it, and returns the next batch.
 func (c *consumption) handle(ctx context.Context, h *handlers, batch []*message.RawMessage) ([]*message.RawMessage, error) {
 	var next group.Read
-	places := 0
+	var places int
 	if ctx.Err() == nil {
 		places, _ = c.ledger.tryReserve(c.cfg.BatchSize, false)
 	}

@@ -109,12 +109,11 @@ func (s *Sender) Resolve(ctx context.Context, home shard.Shard, digest string, p
 		return "", "", time.Time{}, err
 	}
 	now, rest, err := eval.Timed(reply)
+	if err == nil && len(rest) != 2 {
+		err = eval.Malformed("resolve", rest)
+	}
 	if err != nil {
 		return "", "", time.Time{}, err
 	}
-	word, _ := rest[0].(string)
-	if len(rest) > 1 {
-		text, _ = rest[1].(string)
-	}
-	return State(word), text, now, nil
+	return State(eval.Word(rest[0])), eval.Word(rest[1]), now, nil
 }

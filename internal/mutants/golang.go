@@ -46,7 +46,7 @@ var goSwaps = map[token.Token]token.Token{
 func (g *goFinder) visit(n ast.Node) bool {
 	switch n := n.(type) {
 	case *ast.GenDecl:
-		return n.Tok != token.IMPORT
+		return n.Tok == token.VAR || n.Tok == token.TYPE || n.Tok == token.CONST && !g.constants(n)
 	case *ast.FuncDecl:
 		if n.Name.Name == "String" || n.Name.Name == "Error" || n.Name.Name == "LogValue" {
 			return false // only the wording of a message
@@ -76,6 +76,35 @@ func (g *goFinder) visit(n ast.Node) bool {
 		return g.call(n)
 	}
 	return true
+}
+
+// constants replaces the values of named numbers. A bound of 5 s that is 6 s is no bug, but one of 0 is. It returns false if the
+// values depend on their places.
+func (g *goFinder) constants(decl *ast.GenDecl) bool {
+	if strings.Contains(g.source(decl), "iota") {
+		return false
+	}
+	for _, spec := range decl.Specs {
+		values, _ := spec.(*ast.ValueSpec)
+		for _, value := range values.Values {
+			if with := "0"; hasNumber(value) {
+				if g.source(value) == with {
+					with = "1"
+				}
+				g.replace("replace a default", value, with)
+			}
+		}
+	}
+	return true
+}
+
+func hasNumber(value ast.Expr) (found bool) {
+	ast.Inspect(value, func(n ast.Node) bool {
+		lit, ok := n.(*ast.BasicLit)
+		found = found || ok && (lit.Kind == token.INT || lit.Kind == token.FLOAT)
+		return true
+	})
+	return found
 }
 
 func (g *goFinder) binary(n *ast.BinaryExpr) {

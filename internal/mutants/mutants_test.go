@@ -32,6 +32,8 @@ func TestGoOperatorsProduceTheirMutants(t *testing.T) {
 	t.Parallel()
 	edits := after(t, goMutants, "x.go", `package x
 
+const pause = 5 * time.Second
+
 func f(ctx context.Context, a, b int) error {
 	defer g(a)
 	if a < b && ready(a) {
@@ -53,6 +55,7 @@ func f(ctx context.Context, a, b int) error {
 		"drop a bound":       "k(context.WithoutCancel(ctx), a)",
 		"shift a number":     "k(context.WithoutCancel(ctx), min(a, 8))",
 		"drop an error":      "return nil",
+		"replace a default":  "const pause = 0",
 	} {
 		if !slices.Contains(edits[op], want) {
 			t.Errorf("%s makes %q, want %q", op, edits[op], want)
