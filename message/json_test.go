@@ -192,6 +192,20 @@ func TestUnmarshalJSONDecodesDataByItsContentType(t *testing.T) {
 	}
 }
 
+func TestUnmarshalJSONDoesNotDependOnEarlierAttributes(t *testing.T) {
+	t.Parallel()
+	const text = "{\"same\":\"1\",\"other\":\"2\",\"escaped\":\"a\\n\",\"invalid\":\"\xff\",\"type\":\"t\",\"time\":\"2024-01-02T03:04:05Z\",\"n\":1}"
+	var want, msg message.RawMessage
+	must(t, want.UnmarshalJSON([]byte(text)))
+	msg.Attributes = message.Attributes{
+		"same": "1", "other": "1", "escaped": `a\n`, "invalid": "\xff", "type": 5, "time": "2024-01-02T03:04:05Z", "n": "1", "gone": "x",
+	}
+	must(t, msg.UnmarshalJSON([]byte(text)))
+	if !reflect.DeepEqual(msg.Attributes, want.Attributes) {
+		t.Errorf("got %#v\nwant %#v", msg.Attributes, want.Attributes)
+	}
+}
+
 func TestUnmarshalJSONRejectsInvalidTextAndKeepsTheMessage(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string]string{

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strings"
 	"unicode/utf8"
 )
 
@@ -83,6 +84,11 @@ func readText(raw json.RawMessage) (string, error) {
 	var text string
 	err := json.Unmarshal(raw, &text)
 	return text, err
+}
+
+// isText reports whether raw is the JSON string of a text without escapes.
+func isText(raw json.RawMessage, text string) bool {
+	return raw[0] == '"' && string(raw[1:len(raw)-1]) == text && strings.IndexByte(text, '\\') < 0 && utf8.ValidString(text)
 }
 
 // names is the set of the names of members. It is used only if there are too many members for a linear search.

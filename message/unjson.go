@@ -23,7 +23,7 @@ func (m *TypedMessage[T]) UnmarshalJSON(text []byte) error {
 	if err != nil {
 		return fmt.Errorf("%w: %w", ErrDecode, err)
 	}
-	attrs, err := members.attributes()
+	attrs, err := members.attributes(m.Attributes)
 	if err != nil {
 		return fmt.Errorf("%w: %w", ErrDecode, err)
 	}
@@ -35,13 +35,15 @@ func (m *TypedMessage[T]) UnmarshalJSON(text []byte) error {
 	return nil
 }
 
-func (ms members) attributes() (Attributes, error) {
+// attributes decodes the attributes. Texts that the message had before need no memory, which helps those who decode one message
+// after the other.
+func (ms members) attributes(before Attributes) (Attributes, error) {
 	attrs := make(Attributes, len(ms))
 	for _, m := range ms {
 		if m.name == memberData || m.name == memberBase64 {
 			continue
 		}
-		v, err := attributeValue(m.name, m.value)
+		v, err := attributeValue(m.name, m.value, before[m.name])
 		if err != nil {
 			return nil, err
 		}
@@ -55,7 +57,10 @@ func (ms members) attributes() (Attributes, error) {
 	return attrs, nil
 }
 
-func attributeValue(name string, raw json.RawMessage) (any, error) {
+func attributeValue(name string, raw json.RawMessage, before any) (any, error) {
+	if text, ok := before.(string); ok && isText(raw, text) && name != AttrTime && name != AttrExpiryTime {
+		return before, nil
+	}
 	v, err := plainValue(raw)
 	if v == nil || err != nil {
 		return nil, err

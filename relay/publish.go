@@ -9,7 +9,6 @@ import (
 	"github.com/luatx/luatx/internal/settle"
 	"github.com/luatx/luatx/internal/shard"
 	"github.com/luatx/luatx/message"
-	"github.com/luatx/luatx/outbox"
 )
 
 // leased is an event that this relay may publish.
@@ -52,12 +51,14 @@ func (r *Relay) deadline(taken time.Time) time.Time { return taken.Add(r.cfg.for
 // decode decodes the bodies of events. It parks events whose body is malformed.
 func decode(events []leased, fates settlements) (sound []leased, messages []*message.RawMessage) {
 	sound, messages = make([]leased, 0, len(events)), make([]*message.RawMessage, 0, len(events))
+	var last message.Attributes
 	for _, e := range events {
-		msg, err := outbox.Decode(e.body)
-		if err != nil {
-			fates.add(e.slot, shard.Settlement{ID: e.id, What: settle.Park, Lease: e.lease, Class: "malformed", Error: err.Error(), Destination: e.route})
+		msg := &message.RawMessage{Attributes: last} // equal texts share their memory
+		if err := msg.UnmarshalJSON(e.body); err != nil {
+			fates.add(e.slot, shard.Settlement{ID: e.id, What: settle.Park, Lease: e.lease, Class: "malformed", Error: "relay: " + err.Error(), Destination: e.route})
 			continue
 		}
+		last = msg.Attributes
 		if e.route != "" {
 			msg.Attributes[message.AttrDestination] = e.route
 		}
