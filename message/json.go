@@ -2,6 +2,7 @@ package message
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/base64"
 	"encoding/json"
 	"fmt"
@@ -40,7 +41,6 @@ func (m *TypedMessage[T]) AppendJSON(b []byte, id string) ([]byte, error) {
 
 type jsonWriter struct {
 	buf     []byte
-	enc     *json.Encoder // created on first use
 	members int
 }
 
@@ -65,29 +65,44 @@ func sizeOf(attrs Attributes, data any) int {
 	return size
 }
 
-// Write implements io.Writer.
-func (w *jsonWriter) Write(b []byte) (int, error) {
-	w.buf = append(w.buf, b...)
-	return len(b), nil
-}
-
 func (w *jsonWriter) byte(b byte) { w.buf = append(w.buf, b) }
 
 // value writes any value.
 func (w *jsonWriter) value(v any) error {
-	if s, ok := v.(string); ok && isPlain(s) {
-		w.plain(s)
-		return nil
+	if s, ok := v.(string); ok {
+		return w.text(s)
 	}
-	if w.enc == nil {
-		w.enc = json.NewEncoder(w)
-		w.enc.SetEscapeHTML(false)
+	return w.encode(v)
+}
+
+func (w *jsonWriter) text(s string) error {
+	if !isPlain(s) {
+		return w.encode(s)
 	}
-	if err := w.enc.Encode(v); err != nil {
+	w.byte('"')
+	w.buf = append(w.buf, s...)
+	w.byte('"')
+	return nil
+}
+
+// encode writes a value as encoding/json does, but for the characters that only HTML needs escaped.
+func (w *jsonWriter) encode(v any) error {
+	out := appender(w.buf) // w itself would escape to the heap
+	enc := json.NewEncoder(&out)
+	enc.SetEscapeHTML(false)
+	if err := enc.Encode(v); err != nil {
 		return err
 	}
-	w.buf = w.buf[:len(w.buf)-1] // the line feed that an Encoder adds
+	w.buf = out[:len(out)-1] // the line feed that an Encoder adds
 	return nil
+}
+
+type appender []byte
+
+// Write implements io.Writer.
+func (a *appender) Write(b []byte) (int, error) {
+	*a = append(*a, b...)
+	return len(b), nil
 }
 
 // isPlain reports whether JSON represents a text without escapes. It looks at 32 bytes at once, because data may be large.
@@ -116,20 +131,12 @@ func special(s string) uint64 {
 	return x | (x - ' '*eachByte) | ((x ^ '"'*eachByte) - eachByte) | ((x ^ '\\'*eachByte) - eachByte)
 }
 
-func (w *jsonWriter) plain(s string) {
-	w.byte('"')
-	w.buf = append(w.buf, s...)
-	w.byte('"')
-}
-
 func (w *jsonWriter) name(name string) error {
 	if w.members > 0 {
 		w.byte(',')
 	}
 	w.members++
-	if isPlain(name) {
-		w.plain(name)
-	} else if err := w.value(name); err != nil {
+	if err := w.text(name); err != nil {
 		return err
 	}
 	w.byte(':')
@@ -164,11 +171,13 @@ func (w *jsonWriter) attributes(attrs Attributes, id string) error {
 	}
 	slices.Sort(names)
 	for _, name := range names {
-		v := attrs[name]
+		var err error
 		if id != "" && name == AttrID {
-			v = id
+			err = cmp.Or(w.name(name), w.text(id))
+		} else {
+			err = w.attribute(name, attrs[name])
 		}
-		if err := w.attribute(name, v); err != nil {
+		if err != nil {
 			return err
 		}
 	}
