@@ -121,6 +121,45 @@ func TestOneProcessMakesTheRoundAndOthersTakeOverWhenItEnds(t *testing.T) {
 	})
 }
 
+func TestTurnBelongsToOneProcessUntilItEndsAndComesBackAfterTheInterval(t *testing.T) {
+	t.Parallel()
+	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
+		inside := link.Of(newShop(t, client).tr)
+		const hold, interval = 10 * time.Minute, time.Hour
+		for i, step := range []struct {
+			owner      string
+			hold, next time.Duration
+			at         int
+			mine       bool
+			least      time.Duration // of the wait
+			most       time.Duration
+			place      int
+		}{
+			{"a", 0, 0, shard.NoPlace, false, 0, 0, shard.NoPlace},         // a process that has no turn ends none
+			{"a", hold, 0, shard.NoPlace, true, 0, 0, shard.NoPlace},       // the first turn
+			{"b", hold, 0, 5, false, hold / 2, hold, shard.NoPlace},        // another process waits, and stores no position
+			{"a", hold, 0, 7, true, 0, 0, shard.NoPlace},                   // the owner extends its turn
+			{"b", 0, time.Minute, 5, false, hold / 2, hold, 7},             // another process cannot end it
+			{"a", 0, 30 * time.Minute, 9, true, 0, 0, 7},                   // the owner ends it
+			{"b", hold, 0, shard.NoPlace, false, time.Minute, interval, 9}, // the next turn is not due
+			{"a", hold, 0, shard.NoPlace, false, time.Minute, interval, 9}, // nor for the former owner
+		} {
+			got, err := inside.Scripts.Turn(redistest.Soon(t), inside.First, shard.Turning{
+				Owner: step.owner, Hold: step.hold, Interval: interval, Next: step.next, At: step.at,
+			})
+			redistest.Must(t, err)
+			if got.Mine != step.mine || got.At != step.place || got.Wait < step.least || got.Wait > step.most {
+				t.Fatalf("step %d: %+v, want %+v", i, got, step)
+			}
+		}
+		// A due time beyond the interval comes from another clock or configuration.
+		got, err := inside.Scripts.Turn(redistest.Soon(t), inside.First, shard.Turning{Owner: "b", Hold: hold, Interval: time.Minute, At: shard.NoPlace})
+		if err != nil || !got.Mine || got.At != 9 {
+			t.Errorf("%+v, %v", got, err)
+		}
+	})
+}
+
 func TestSlowWorkerEndsItsRoundAfterATakeover(t *testing.T) {
 	t.Parallel()
 	proxy, out := redistest.Proxy(t, redistest.Shared(t).Addr()), &rig.Lines{}

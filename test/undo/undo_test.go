@@ -28,8 +28,10 @@ func TestIDWhoseUndoFailedStaysBroken(t *testing.T) {
 	k, wrong := rig.Key(t, tr, "a", "k"), rig.Key(t, tr, "a", "wrong")
 	admin.HSet(ctx, k, "f", "v")
 	admin.Set(ctx, wrong, "text", 0)
+	var seen error
 	run := func() error {
 		return assert.ErrOf(tr.Transact(ctx, "a", func(tx *luatx.Tx) error {
+			_, seen = tx.Seen(ctx)
 			tx.Pipeline().Del(ctx, k)
 			tx.Pipeline().HSet(ctx, wrong, "f", "v")
 			tx.Pipeline().Set(ctx, k, "not reached", 0)
@@ -41,6 +43,10 @@ func TestIDWhoseUndoFailedStaysBroken(t *testing.T) {
 		if err := run(); !errors.As(err, &broken) || !strings.Contains(broken.Text, k) || !strings.Contains(broken.Text, "WRONGTYPE") {
 			t.Errorf("error %v", err)
 		}
+	}
+	var broken *luatx.RollbackError
+	if !errors.As(seen, &broken) || !strings.Contains(broken.Text, "WRONGTYPE") {
+		t.Errorf("Seen returns %v", seen)
 	}
 }
 
