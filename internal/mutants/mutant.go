@@ -6,6 +6,7 @@ import (
 	"os"
 	"path"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 )
@@ -17,7 +18,8 @@ type mutant struct {
 	text       string // the file before the edit
 	start, end int    // the bytes of text that are replaced
 	with       string
-	tests      []rung // the tests that must notice the edit; nil: those of packages
+	packages   []string // whose tests should notice the edit, the nearest first
+	tests      []rung   // the tests that must notice the edit; nil: those of the packages
 }
 
 func (m mutant) edited() string { return m.text[:m.start] + m.with + m.text[m.end:] }
@@ -139,7 +141,14 @@ func generate(root, only string) ([]mutant, error) {
 			if err != nil {
 				return err
 			}
-			all = append(all, found...)
+			tests, err := packages(root, file)
+			if err != nil {
+				return err
+			}
+			for _, m := range found {
+				m.packages = tests
+				all = append(all, m)
+			}
 		}
 		return nil
 	}
@@ -158,19 +167,63 @@ func generate(root, only string) ([]mutant, error) {
 	return all, nil
 }
 
-// packages returns the packages whose tests should notice an edit of a file.
-func packages(file string) []string {
-	if dir, name := path.Split(file); dir == "internal/lua/" {
-		for _, r := range luaRooms {
-			if slices.ContainsFunc(r.names, func(begin string) bool { return strings.HasPrefix(name, begin) }) {
-				return r.tests
-			}
-		}
+// packages returns the packages whose tests should notice an edit of a file, the nearest first.
+func packages(root, file string) ([]string, error) {
+	dir, name := path.Split(file)
+	if dir == "internal/lua/" {
+		return luaPackages(filepath.Join(root, filepath.FromSlash(dir)), strings.TrimSuffix(name, ".lua"))
 	}
 	for _, r := range goRooms {
-		if r.dir == path.Dir(file) {
+		if r.dir == path.Clean(dir) {
+			return r.tests, nil
+		}
+	}
+	return nil, fmt.Errorf("%s: no tests are named for it", file)
+}
+
+// luaPackages returns the packages of a script. Those of a fragment are followed by those of the scripts that it is part of.
+func luaPackages(dir, name string) (tests []string, err error) {
+	users := []string{name}
+	for i := 0; i < len(users); i++ {
+		for _, pkg := range luaRoom(users[i]) {
+			if !slices.Contains(tests, pkg) {
+				tests = append(tests, pkg)
+			}
+		}
+		more, err := usersOf(dir, users[i])
+		if err != nil {
+			return nil, err
+		}
+		users = append(users, slices.DeleteFunc(more, func(user string) bool { return slices.Contains(users, user) })...)
+	}
+	return tests, nil
+}
+
+func luaRoom(name string) []string {
+	for _, r := range luaRooms {
+		if slices.ContainsFunc(r.names, func(begin string) bool { return strings.HasPrefix(name, begin) }) {
 			return r.tests
 		}
 	}
 	return nil
+}
+
+var parts = regexp.MustCompile(`(?m)^--#(?:needs|lazy) .*$`)
+
+// usersOf returns the files whose head names a fragment.
+func usersOf(dir, fragment string) (users []string, err error) {
+	files, err := filepath.Glob(filepath.Join(dir, "*.lua"))
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			return nil, err
+		}
+		for _, line := range parts.FindAllString(string(text), -1) {
+			if slices.Contains(strings.Fields(line), fragment) {
+				users = append(users, strings.TrimSuffix(filepath.Base(file), ".lua"))
+				break
+			}
+		}
+	}
+	return users, err
 }

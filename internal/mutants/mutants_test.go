@@ -252,9 +252,6 @@ func TestEquivalentMutantsExist(t *testing.T) {
 	}
 	for _, m := range all {
 		delete(known, m.key())
-		if packages(m.file) == nil {
-			t.Errorf("%s: no tests are named for it", m.file)
-		}
 		if _, err := os.Stat("../../" + m.file); errors.Is(err, os.ErrNotExist) {
 			t.Error(err)
 		}

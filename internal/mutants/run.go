@@ -151,12 +151,12 @@ func (w worker) try(ctx context.Context, m mutant) (result outcome, by string, e
 	rungs := m.tests
 	if rungs == nil {
 		rungs = w.known(m.file)
-		for _, pkg := range packages(m.file) {
+		for _, pkg := range m.packages {
 			rungs = append(rungs, rung{pkg: pkg, only: embedded}, rung{pkg: pkg})
 		}
 		if path.Ext(m.file) == ".lua" {
 			for _, server := range w.servers {
-				rungs = append(rungs, rung{pkg: packages(m.file)[0], server: server})
+				rungs = append(rungs, rung{pkg: m.packages[0], server: server})
 			}
 		}
 	}
