@@ -1,0 +1,98 @@
+package commit_test
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/luatx/luatx"
+	"github.com/luatx/luatx/internal/test/assert"
+	"github.com/luatx/luatx/internal/test/redistest"
+	"github.com/luatx/luatx/internal/test/rig"
+	"github.com/luatx/luatx/message"
+)
+
+func TestClaimRejectsASecondIDAndOneAfterAnEvent(t *testing.T) {
+	t.Parallel()
+	_, client := redistest.Mini(t)
+	tr := rig.NewTransactor(t, client)
+	var kept *luatx.Tx
+	redistest.Must(t, assert.ErrOf(tr.Transact(redistest.Soon(t), "a", func(tx *luatx.Tx) error {
+		kept = tx
+		assert.ErrorContains(t, tx.Claim(luatx.MessageID{Source: "/s"}), "the id is empty", "without an ID")
+		redistest.Must(t, tx.Claim(luatx.MessageID{Source: "/s", ID: "1"}))
+		assert.Is(t, tx.Claim(luatx.MessageID{Source: "/s", ID: "1"}), luatx.ErrNested, "the second")
+		return nil
+	})))
+	assert.Is(t, kept.Claim(luatx.MessageID{ID: "1"}), luatx.ErrTxClosed, "after the transaction")
+	redistest.Must(t, assert.ErrOf(tr.Transact(redistest.Soon(t), "a", func(tx *luatx.Tx) error {
+		redistest.Must(t, rig.Emit(tx))
+		assert.ErrorContains(t, tx.Claim(luatx.MessageID{ID: "2"}), "put inbox.Middleware before outbox.Middleware", "after an event")
+		return nil
+	})))
+}
+
+func TestPublishTakesEncodedJSONAndMessagesWithoutAttributes(t *testing.T) {
+	t.Parallel()
+	_, client := redistest.Mini(t)
+	tr := rig.NewTransactor(t, client)
+	jobs := rig.Key(t, tr, "a", "jobs")
+	for _, c := range []struct {
+		data any
+		want map[string]any
+	}{
+		{json.RawMessage(`{"n":1}`), map[string]any{"data": `{"n":1}`}},
+		{[]byte("bytes"), map[string]any{"data": "bytes"}},
+		{nil, map[string]any{}},
+		{map[string]int{"n": 2}, map[string]any{"data": `{"n":2}`, "content-type": "application/json"}},
+	} {
+		redistest.Must(t, assert.ErrOf(tr.Transact(redistest.Soon(t), "a", func(tx *luatx.Tx) error {
+			return tx.Publish(jobs, message.New(c.data, nil, nil))
+		})))
+		entries, err := client.XRevRangeN(redistest.Soon(t), jobs, "+", "-", 1).Result()
+		redistest.Must(t, err)
+		for _, field := range []string{"data", "content-type"} {
+			if got := entries[0].Values[field]; got != c.want[field] {
+				t.Errorf("%v: field %s is %v, want %v", c.data, field, got, c.want[field])
+			}
+		}
+		if entries[0].Values["ce_id"] == nil {
+			t.Errorf("%v has no id", c.data)
+		}
+	}
+}
+
+func TestEnqueueRejectsMoreBytesThanATransactionMayHave(t *testing.T) {
+	t.Parallel()
+	_, client := redistest.Mini(t)
+	tr := rig.NewTransactor(t, client, func(c *luatx.Config) { c.MaxBytes = 1000 })
+	event := func(id string, size int) luatx.Event {
+		body := fmt.Sprintf(`{"id":%q,"data":"%s"}`, id, strings.Repeat("x", size))
+		return luatx.Event{ID: id, Body: []byte(body)}
+	}
+	whole := 1000 - len(event("1", 0).Body) - len("1")
+	_, err := tr.Enqueue(redistest.Soon(t), "a", event("1", whole+1))
+	assert.Is(t, err, luatx.ErrTooLarge, "one byte too many")
+	_, err = tr.Enqueue(redistest.Soon(t), "a", event("1", whole))
+	redistest.Must(t, err)
+	_, err = tr.Enqueue(redistest.Soon(t), "a", event("2", whole/2), event("3", whole/2))
+	assert.Is(t, err, luatx.ErrTooLarge, "two events")
+}
+
+func TestReadAfterACallOfItsKeyIsRejected(t *testing.T) {
+	t.Parallel()
+	client := redistest.Shared(t).Client(t)
+	ctx, tr := redistest.Soon(t), rig.NewTransactor(t, client, withProcedures(luatx.Procedure{Name: "set", Keys: []string{"k"}, Source: "redis.call('SET', k, 1)"}))
+	_, err := tr.Transact(ctx, "a", func(tx *luatx.Tx) error {
+		k := rig.Key(t, tr, "a", "k")
+		tx.Call("set", []string{k})
+		assert.Is(t, tx.Read().Get(ctx, k).Err(), luatx.ErrReadAfterWrite, "the key of the call")
+		if err := tx.Read().Get(ctx, k+"2").Err(); errors.Is(err, luatx.ErrReadAfterWrite) {
+			t.Errorf("another key: %v", err)
+		}
+		return nil
+	})
+	redistest.Must(t, err)
+}
