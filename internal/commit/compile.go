@@ -14,8 +14,8 @@ import (
 //   - Before its first write, it returns 0. No transaction of the call was changed.
 //   - After that, it undoes the transaction and returns -1 as its flags.
 //
-// The text contains only names of commands and numbers. Keys, fields and values are arguments; see pack. testdata/compiled.lua
-// has examples.
+// The text contains only names of commands and numbers. Keys, fields and values are arguments; see pack. testdata has
+// examples.
 //
 //	KEYS  void, inbox:a, then positions if the transactions move one, then entries, pending and counts if there are events, then the stream of the input
 //	      and its note of takeovers if there is one, then for each transaction the key of each command

@@ -2,14 +2,13 @@ package commit
 
 import (
 	"os"
-	"strings"
 	"testing"
 
 	"github.com/luatx/luatx/internal/lua"
 	"github.com/luatx/luatx/internal/test/redistest"
 )
 
-// TestCompiledTextsAreAsReviewed compares scripts that together use each part of the generator with testdata/compiled.lua.
+// TestCompiledTextsAreAsReviewed compares scripts that together use each part of the generator with files of testdata.
 func TestCompiledTextsAreAsReviewed(t *testing.T) {
 	t.Parallel()
 	whole := shape{ack: AckFused, events: 2, steps: []step{
@@ -21,16 +20,17 @@ func TestCompiledTextsAreAsReviewed(t *testing.T) {
 		{"APPEND", lua.ReplacedString, 1},
 	}}
 	moving := shape{positioned: true, ack: AckFence, events: 1, delay: 60_000, steps: []step{{"SET", lua.ReplacedString, 1}, {"INCR", lua.ChangedString, 0}}}
-	bare := shape{positioned: true}
-	got := strings.Join([]string{whole.compile(false), whole.compile(true), moving.compile(true), bare.compile(false)}, "\n")
-
-	const file = "testdata/compiled.lua"
-	if os.Getenv("LUATX_UPDATE") != "" {
-		redistest.Must(t, os.WriteFile(file, []byte(got), 0o600))
-	}
-	want, err := os.ReadFile(file)
-	redistest.Must(t, err)
-	if got != string(want) {
-		t.Errorf("the scripts differ from %s: LUATX_UPDATE=1 go test ./internal/commit -run TestCompiledTexts, and review the difference", file)
+	for name, got := range map[string]string{
+		"alone": whole.compile(false), "batch": whole.compile(true), "positions": moving.compile(true), "position": shape{positioned: true}.compile(false),
+	} {
+		file := "testdata/compiled_" + name + ".lua"
+		if os.Getenv("LUATX_UPDATE") != "" {
+			redistest.Must(t, os.WriteFile(file, []byte(got), 0o600))
+		}
+		want, err := os.ReadFile(file)
+		redistest.Must(t, err)
+		if got != string(want) {
+			t.Errorf("%s differs: LUATX_UPDATE=1 go test ./internal/commit -run TestCompiledTexts, and review the difference", file)
+		}
 	}
 }

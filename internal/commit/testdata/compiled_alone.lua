@@ -1,0 +1,189 @@
+-- A commit made for its plan: fenced and acknowledged input, 2 events after 0 ms, HSET with 5 arguments, HINCRBY with 3 arguments, SET with 2 arguments, INCR with 1 arguments, HGET with 2 arguments, APPEND with 2 arguments.
+local string, call, try, KEYS, A = string, redis.call, redis.pcall, KEYS, ARGV
+local time = call('TIME')
+local NOW = time[1] .. string.sub('00000' .. time[2], -6, -4) -- ms
+if NOW > A[2] then return 0 end
+local fields_expire = (redis.REDIS_VERSION_NUM or 0) >= 0x070400 or (redis.VALKEY_VERSION_NUM or 0) >= 0x090000
+local seven = (redis.REDIS_VERSION_NUM or 0) >= 0x070000
+local meta = try('HGET', @INBOX_A, 'id')
+if not meta or #meta == 0 then return 0 end -- the length of an error is 0
+local rest = string.sub(meta, 14)
+if rest ~= @ONE_GENERATION and rest ~= @TWO_GENERATIONS then return 0 end
+local seconds = time[1] - (tonumber(string.sub(meta, 1, 10)) or 0)
+if meta > NOW or seconds > @RETENTION / 1000 - 1 then return 0 end
+if rest == @TWO_GENERATIONS and try('HEXISTS', string.sub(@VOID, 1, -5) .. 'inbox:b', A[3]) ~= 0 then return 0 end
+if try('EXISTS', @TAKEN) ~= 0 and try('HGET', @TAKEN, A[1] .. '\0' .. string.sub(A[2], 14)) then return 0 end
+local totals = try('HGET', @COUNTS, 'totals')
+if not totals or #totals == 0 then return 0 end
+local before, bytes, enqueued, parked, idle = string.match(totals, '^(%d+) (%d+) (%d+) (%d+ %d+)(%D*)$')
+if not before then return 0 end
+if parked ~= '0 0' then
+  local number, size = string.match(parked, '(%d+) (%d+)')
+  if number + 0 >= @PARKED_CAPACITY or size + 0 >= @PARKED_BYTES then return 0 end
+end
+local size = #A[7] + #A[9]
+local events = before + 2
+bytes = bytes + size
+if events > @CAPACITY or bytes > @OUTBOX_BYTES then return 0 end
+if try('HSETNX', @INBOX_A, A[3], A[4]) ~= 1 then return 0 end
+local score = NOW
+local why, step, entered = nil, 0, 0
+local r1, old1, r2, old2, r3, old3, at3, r4, old4, r5, r6
+repeat
+  step = -1
+  if try('HSETNX', @ENTRIES, A[6], A[7]) ~= 1 then why = 'off the path of the plan' break end
+  entered = 1
+  local added = try('ZADD', @PENDING, score, A[6])
+  if added ~= 1 and added ~= 0 then why = 'off the path of the plan' break end
+  step = -2
+  if try('HSETNX', @ENTRIES, A[8], A[9]) ~= 1 then why = 'off the path of the plan' break end
+  entered = 2
+  local added = try('ZADD', @PENDING, score, A[8])
+  if added ~= 1 and added ~= 0 then why = 'off the path of the plan' break end
+  step = 1 -- HSET
+  old1 = try('HMGET', KEYS[8], A[10], A[12])
+  if old1.err then why, old1 = old1.err, nil break end
+  if #(old1[1] or '') + #(old1[2] or '') > @UNDO_BYTES then why, old1 = 'off the path of the plan', nil break end
+  if fields_expire and (old1[1] or old1[2]) then
+    local times = try('HPEXPIRETIME', KEYS[8], 'FIELDS', 2, A[10], A[12])
+    if times.err or times[1] >= 0 or times[2] >= 0 then why, old1 = 'off the path of the plan', nil break end
+  end
+  r1 = try('HSET', KEYS[8], A[10], A[11], A[12], A[13])
+  if r1 ~= 0 and r1 ~= 1 and type(r1) == 'table' and r1.err then why = r1.err break end
+  step = 2 -- HINCRBY
+  old2 = try('HMGET', KEYS[9], A[14])
+  if old2.err then why, old2 = old2.err, nil break end
+  if #(old2[1] or '') > @UNDO_BYTES then why, old2 = 'off the path of the plan', nil break end
+  if fields_expire and (old2[1]) then
+    local times = try('HPEXPIRETIME', KEYS[9], 'FIELDS', 1, A[14])
+    if times.err or times[1] >= 0 then why, old2 = 'off the path of the plan', nil break end
+  end
+  r2 = try('HINCRBY', KEYS[9], A[14], A[15])
+  local kind = type(r2)
+  if kind == 'table' and r2.err then why = r2.err break end
+  if kind == 'number' and (r2 >= @TWO_53 or r2 <= -@TWO_53) then
+    local exact = try('HGET', KEYS[9], A[14])
+    r2 = type(exact) == 'string' and exact or r2
+  end
+  step = 3 -- SET
+  old3 = try('GETRANGE', KEYS[10], '0', '@UNDO_BYTES')
+  if #old3 > @UNDO_BYTES then why, old3 = 'off the path of the plan', nil break end
+  if #old3 == 0 then
+    -- It is empty or an error.
+    if old3 ~= '' then why, old3 = old3.err, nil break end
+    local there = try('EXISTS', KEYS[10])
+    if type(there) == 'table' then why, old3 = there.err, nil break end
+    old3 = there == 1 and ''
+  end
+  if old3 then
+    at3 = try(seven and 'PEXPIRETIME' or 'PTTL', KEYS[10])
+    if type(at3) == 'table' or at3 >= 0 and not seven then why, old3 = 'off the path of the plan', nil break end
+  end
+  r3 = try('SET', KEYS[10], A[16])
+  if r3 ~= 0 and r3 ~= 1 and type(r3) == 'table' and r3.err then why = r3.err break end
+  step = 4 -- INCR
+  old4 = try('GETRANGE', KEYS[11], '0', '@UNDO_BYTES')
+  if #old4 > @UNDO_BYTES then why, old4 = 'off the path of the plan', nil break end
+  if #old4 == 0 then
+    -- It is empty or an error.
+    if old4 ~= '' then why, old4 = old4.err, nil break end
+    local there = try('EXISTS', KEYS[11])
+    if type(there) == 'table' then why, old4 = there.err, nil break end
+    old4 = there == 1 and ''
+  end
+  r4 = try('INCR', KEYS[11])
+  local kind = type(r4)
+  if kind == 'table' and r4.err then why = r4.err break end
+  if kind == 'number' and (r4 >= @TWO_53 or r4 <= -@TWO_53) then
+    local exact = try('GET', KEYS[11])
+    r4 = type(exact) == 'string' and exact or r4
+  end
+  step = 5 -- HGET
+  r5 = try('HGET', KEYS[12], A[17])
+  if r5 ~= 0 and r5 ~= 1 and type(r5) == 'table' and r5.err then why = r5.err break end
+  step = 6 -- APPEND
+  r6 = try('APPEND', KEYS[13], A[18])
+  if r6 ~= 0 and r6 ~= 1 and type(r6) == 'table' and r6.err then why = r6.err break end
+until true
+if why then
+  local undo = {}
+  -- Purpose: undoes what a script has done so far, by the undo of _events.lua.
+  -- Runs one command of an undo. Returns the texts of the commands that failed so far, nil for none.
+  local function restore(command, left)
+    local ok, reply = true, nil
+    if not command.lost then ok, reply = pcall(redis.pcall, unpack(command)) end
+    local why = command.lost or not ok and tostring(reply) or type(reply) == 'table' and reply.err
+    if not why and command.length and redis.call('XLEN', command[2]) < command.length then
+      why = 'MAXLEN has trimmed entries'
+    end
+    if not why then return left end
+    return (left and left .. '; ' or '') .. command[1] .. ' ' .. command[2] .. ': ' .. why
+  end
+  -- Restores the fields of a hash, as they were read. It restores the fields that were present before it deletes those that were
+  -- absent, because a hash that is emptied loses its expiry.
+  local function restore_fields(ask, old, left)
+    local key = ask[2]
+    local absent, present = {'HDEL', key}, {}
+    for i = 1, #ask - 2 do
+      if old[i] then
+        present[#present + 1], present[#present + 2] = ask[i + 2], old[i]
+      else
+        absent[#absent + 1] = ask[i + 2]
+      end
+    end
+    for i = 1, #present, 4000 do left = restore({'HSET', key, unpack(present, i, math.min(#present, i + 3999))}, left) end
+    for i, at in ipairs(old.times or {}) do
+      if at >= 0 then left = restore({'HPEXPIREAT', key, string.format('%.0f', at), 'FIELDS', 1, ask[i + 2]}, left) end
+    end
+    if #absent > 2 then left = restore(absent, left) end
+    return left
+  end
+  -- Forgets the undo. The table stays: functions share it.
+  local function forget()
+    for name in pairs(undo) do
+      if name ~= 'strings' then undo[name] = nil end
+    end
+  end
+  -- Runs the undo in reverse. Returns nil, or what could not be restored. Commands of a transaction cannot name the keys of
+  -- events, so an id is enough to remove an event. If pending has another type, nothing was added to it.
+  local function rollback()
+    local left
+    for i = #undo, 1, -1 do
+      local inverse = undo[i]
+      if type(inverse) == 'string' then
+        local why = restore({'ZREM', @PENDING, inverse})
+        if why and not string.find(why, 'WRONGTYPE', 1, true) then left = (left and left .. '; ' or '') .. why end
+        left = restore({'HDEL', @ENTRIES, inverse}, left)
+      elseif type(inverse[2]) == 'table' then
+        left = restore_fields(inverse[1], inverse[2], left)
+      else
+        left = restore(inverse, left)
+      end
+    end
+    forget()
+    return left
+  end
+  if entered > 0 then undo[1] = A[6] end
+  if entered > 1 then undo[2] = A[8] end
+  if old1 then undo[#undo + 1] = {{'HMGET', KEYS[8], A[10], A[12]}, old1} end
+  if old2 then undo[#undo + 1] = {{'HMGET', KEYS[9], A[14]}, old2} end
+  if old3 == false then undo[#undo + 1] = {'UNLINK', KEYS[10]} end
+  if old3 and at3 >= 0 then undo[#undo + 1] = {'PEXPIREAT', KEYS[10], string.format('%.0f', at3)} end
+  if old3 then undo[#undo + 1] = {'SET', KEYS[10], old3} end
+  if old4 == false then undo[#undo + 1] = {'UNLINK', KEYS[11]} end
+  if old4 then undo[#undo + 1] = {'SET', KEYS[11], old4, 'KEEPTTL'} end
+  local left = rollback()
+  if not left then left = restore({'HDEL', @INBOX_A, A[3]}) end
+  if left then
+    left = 'command ' .. step .. ': ' .. why .. '; not restored: ' .. left
+    call('HSET', string.sub(@VOID, 1, -5) .. 'broken', A[3], left)
+    call('HSET', @INBOX_A, A[3], A[4] .. '!')
+  end
+  return 0
+end
+local flags = 0
+if before == '0' or idle ~= '' then flags = 2 end
+try('HSET', @COUNTS, 'totals', string.format('%d %d %d %s', events, bytes, enqueued + 2, parked))
+local acked = try('XACK', @STREAM, A[1], A[5])
+if acked == 1 or acked == 0 then flags = flags + 1 end
+return {NOW, flags, r1, r2, r3, r4, r5, r6}

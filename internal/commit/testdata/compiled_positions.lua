@@ -1,0 +1,199 @@
+-- A commit made for its plan: position, fenced input, 1 events after 60000 ms, SET with 2 arguments, INCR with 1 arguments.
+-- For any number of transactions.
+local string, call, try, KEYS, A = string, redis.call, redis.pcall, KEYS, ARGV
+local time = call('TIME')
+local NOW = time[1] .. string.sub('00000' .. time[2], -6, -4) -- ms
+if NOW > A[2] then return 0 end
+local seven = (redis.REDIS_VERSION_NUM or 0) >= 0x070000
+local n = (#A - 2) / 9
+local asked, marks, seen = {'HMGET', @POSITIONS}, {'HSET', @POSITIONS}, {}
+local size = 0
+local ids, bodies, due = {'HMGET', @ENTRIES}, {'HSET', @ENTRIES}, {'ZADD', @PENDING}
+local score = string.format('%d', NOW + 60000)
+for i = 1, n do
+  local p = 9 * i - 7
+  asked[i + 2] = A[p + 1]
+  local id, body = A[p + 7], A[p + 8]
+  if seen[id] then return 0 end
+  seen[id] = true
+  ids[i + 2], bodies[2 * i + 1], bodies[2 * i + 2] = id, id, body
+  due[2 * i + 1], due[2 * i + 2], size = score, id, size + #body
+end
+local meta = try('HGET', @INBOX_A, 'id')
+if not meta or #meta == 0 then return 0 end -- the length of an error is 0
+local rest = string.sub(meta, 14)
+if rest ~= @ONE_GENERATION and rest ~= @TWO_GENERATIONS then return 0 end
+local seconds = time[1] - (tonumber(string.sub(meta, 1, 10)) or 0)
+if meta > NOW or seconds > @RETENTION / 1000 - 1 then return 0 end
+local rows = try(unpack(asked))
+if rows.err then return 0 end
+local olds, stopped, at, last = {}, {}, {}, 2
+for i = 1, n do
+  local p = 9 * i - 7
+  local field, offset, owner = A[p + 1], A[p + 4], A[p + 6]
+  local known = at[field]
+  local old = rows[i]
+  if known then old = marks[known + 1] end
+  if old then
+    local cut = #old - #owner
+    local stored = string.sub(old, 11, cut)
+    if cut - 10 ~= #offset or stored >= offset or stored < A[p + 5] or string.sub(old, cut + 1) ~= owner then return 0 end
+  elseif A[p + 5] ~= '' then return 0 end
+  if not known then
+    known = last + 1
+    last = last + 2
+    marks[known], at[field] = field, known
+  end
+  olds[i], marks[known + 1] = old, A[p + 2] .. offset .. owner
+end
+local pending, found = {}, try('XPENDING', @STREAM, A[1], A[5], '+', n, string.sub(A[2], 14))
+for i = 1, #found do
+  pending[found[i][1]] = true
+end
+for i = 1, n do
+  local p = 9 * i - 7
+  if not pending[A[p + 3]] then return 0 end
+end
+local totals = try('HGET', @COUNTS, 'totals')
+if not totals or #totals == 0 then return 0 end
+local before, bytes, enqueued, parked, idle = string.match(totals, '^(%d+) (%d+) (%d+) (%d+ %d+)(%D*)$')
+if not before then return 0 end
+if parked ~= '0 0' then
+  local number, size = string.match(parked, '(%d+) (%d+)')
+  if number + 0 >= @PARKED_CAPACITY or size + 0 >= @PARKED_BYTES then return 0 end
+end
+local events = before + n
+bytes = bytes + size
+if events > @CAPACITY or bytes > @OUTBOX_BYTES then return 0 end
+local found = try(unpack(ids))
+if found.err then return 0 end
+for i = 1, n do
+  if found[i] then return 0 end
+end
+if type(try('ZREM', @PENDING, '')) ~= 'number' or type(try('HDEL', @ENTRIES, '')) ~= 'number' then return 0 end
+if type(try(unpack(marks))) ~= 'number' then return 0 end
+local early
+if try(unpack(bodies)) ~= n or type(try(unpack(due))) ~= 'number' then early = 'off the path of the plan' end
+local came, added, woken = 0, 0, nil
+local out = {NOW}
+for i = 1, n do
+  local p, k = 9 * i - 7, 2 * i + 6
+  local why, step = early, 0
+  local r1, old1, at1, r2
+  repeat
+    if why then break end
+    if stopped[A[p + 1]] then why = 'off the path of the plan' break end
+    step = 1 -- SET
+    old1 = try('GETRANGE', KEYS[k + 1], '0', '@UNDO_BYTES')
+    if #old1 > @UNDO_BYTES then why, old1 = 'off the path of the plan', nil break end
+    if #old1 == 0 then
+      -- It is empty or an error.
+      if old1 ~= '' then why, old1 = old1.err, nil break end
+      local there = try('EXISTS', KEYS[k + 1])
+      if type(there) == 'table' then why, old1 = there.err, nil break end
+      old1 = there == 1 and ''
+    end
+    if old1 then
+      at1 = try(seven and 'PEXPIRETIME' or 'PTTL', KEYS[k + 1])
+      if type(at1) == 'table' or at1 >= 0 and not seven then why, old1 = 'off the path of the plan', nil break end
+    end
+    r1 = try('SET', KEYS[k + 1], A[p + 9])
+    if r1 ~= 0 and r1 ~= 1 and type(r1) == 'table' and r1.err then why = r1.err break end
+    step = 2 -- INCR
+    r2 = try('INCR', KEYS[k + 2])
+    local kind = type(r2)
+    if kind == 'table' and r2.err then why = r2.err break end
+    if kind == 'number' and (r2 >= @TWO_53 or r2 <= -@TWO_53) then
+      local exact = try('GET', KEYS[k + 2])
+      r2 = type(exact) == 'string' and exact or r2
+    end
+  until true
+  if why then
+    local undo = {}
+    -- Purpose: undoes what a script has done so far, by the undo of _events.lua.
+    -- Runs one command of an undo. Returns the texts of the commands that failed so far, nil for none.
+    local function restore(command, left)
+      local ok, reply = true, nil
+      if not command.lost then ok, reply = pcall(redis.pcall, unpack(command)) end
+      local why = command.lost or not ok and tostring(reply) or type(reply) == 'table' and reply.err
+      if not why and command.length and redis.call('XLEN', command[2]) < command.length then
+        why = 'MAXLEN has trimmed entries'
+      end
+      if not why then return left end
+      return (left and left .. '; ' or '') .. command[1] .. ' ' .. command[2] .. ': ' .. why
+    end
+    -- Restores the fields of a hash, as they were read. It restores the fields that were present before it deletes those that were
+    -- absent, because a hash that is emptied loses its expiry.
+    local function restore_fields(ask, old, left)
+      local key = ask[2]
+      local absent, present = {'HDEL', key}, {}
+      for i = 1, #ask - 2 do
+        if old[i] then
+          present[#present + 1], present[#present + 2] = ask[i + 2], old[i]
+        else
+          absent[#absent + 1] = ask[i + 2]
+        end
+      end
+      for i = 1, #present, 4000 do left = restore({'HSET', key, unpack(present, i, math.min(#present, i + 3999))}, left) end
+      for i, at in ipairs(old.times or {}) do
+        if at >= 0 then left = restore({'HPEXPIREAT', key, string.format('%.0f', at), 'FIELDS', 1, ask[i + 2]}, left) end
+      end
+      if #absent > 2 then left = restore(absent, left) end
+      return left
+    end
+    -- Forgets the undo. The table stays: functions share it.
+    local function forget()
+      for name in pairs(undo) do
+        if name ~= 'strings' then undo[name] = nil end
+      end
+    end
+    -- Runs the undo in reverse. Returns nil, or what could not be restored. Commands of a transaction cannot name the keys of
+    -- events, so an id is enough to remove an event. If pending has another type, nothing was added to it.
+    local function rollback()
+      local left
+      for i = #undo, 1, -1 do
+        local inverse = undo[i]
+        if type(inverse) == 'string' then
+          local why = restore({'ZREM', @PENDING, inverse})
+          if why and not string.find(why, 'WRONGTYPE', 1, true) then left = (left and left .. '; ' or '') .. why end
+          left = restore({'HDEL', @ENTRIES, inverse}, left)
+        elseif type(inverse[2]) == 'table' then
+          left = restore_fields(inverse[1], inverse[2], left)
+        else
+          left = restore(inverse, left)
+        end
+      end
+      forget()
+      return left
+    end
+    undo[1] = A[p + 7]
+    if old1 == false then undo[#undo + 1] = {'UNLINK', KEYS[k + 1]} end
+    if old1 and at1 >= 0 then undo[#undo + 1] = {'PEXPIREAT', KEYS[k + 1], string.format('%.0f', at1)} end
+    if old1 then undo[#undo + 1] = {'SET', KEYS[k + 1], old1} end
+    local left = rollback()
+    if not left and not stopped[A[p + 1]] then
+      local old = olds[i]
+      left = restore(old and {'HSET', @POSITIONS, A[p + 1], old} or {'HDEL', @POSITIONS, A[p + 1]})
+    end
+    stopped[A[p + 1]] = true
+    if left then
+      left = 'command ' .. step .. ': ' .. why .. '; not restored: ' .. left
+      call('HSET', string.sub(@VOID, 1, -5) .. 'broken', A[p + 1], left)
+      call('HSET', @POSITIONS, A[p + 1], A[p + 2] .. A[p + 4] .. '!' .. string.sub(A[p + 6], 2))
+    end
+    out[3 * i - 1] = -1
+    out[3 * i] = false
+    out[3 * i + 1] = false
+  else
+    out[3 * i - 1] = 0
+    out[3 * i] = r1
+    out[3 * i + 1] = r2
+    woken = woken or 3 * i - 1
+    came = came + 1
+    added = added + #A[p + 8]
+  end
+end
+if woken then
+  try('HSET', @COUNTS, 'totals', string.format('%d %d %d %s', events - n + came, bytes - size + added, enqueued + came, parked) .. ((before == '0' or idle ~= '') and ' idle' or ''))
+end
+return out
