@@ -184,7 +184,7 @@ func (s *suite) run(t *testing.T) (string, error) {
 	assert.Must(t, err)
 	name, binary := filepath.Join(s.dir, "overlay.json"), filepath.Join(s.dir, "blocks.test")
 	assert.Must(t, os.WriteFile(name, overlay, 0o600))
-	if out, err := exec.CommandContext(t.Context(), "go", "test", "-c", "-vet=off", "-o", binary, "-overlay", name, "./run").CombinedOutput(); err != nil {
+	if out, err := exec.CommandContext(t.Context(), "go", "test", "-c", "-vet=off", "-ldflags=-w", "-o", binary, "-overlay", name, "./run").CombinedOutput(); err != nil {
 		return string(out), err
 	}
 	cmd := exec.CommandContext(t.Context(), binary, "-test.v", "-test.timeout=5m")
