@@ -98,10 +98,21 @@ func (b *broker) stream(name string, change ...func(*jetstream.StreamConfig)) je
 	for _, c := range change {
 		c(&cfg)
 	}
-	s, err := b.js.CreateStream(context.Background(), cfg)
-	redistest.Must(b.t, err)
+	var s jetstream.Stream
+	redistest.Eventually(b.t, "the stream to be created", func() bool {
+		var err error
+		s, err = b.js.CreateStream(context.Background(), cfg)
+		if failed, ok := errors.AsType[*jetstream.APIError](err); ok && failed.ErrorCode == storeFailed {
+			return false // the server may still be deleting the files of an earlier stream
+		}
+		redistest.Must(b.t, err)
+		return true
+	})
 	return s
 }
+
+// storeFailed is the code of JSStreamCreateErrF.
+const storeFailed = 10049
 
 // put publishes plain data.
 func (b *broker) put(subject string, data ...string) {
