@@ -126,8 +126,8 @@ type bodies struct{ free sync.Pool }
 // largeBody is the size in bytes from which the memory of an event is worth keeping.
 const largeBody = 8 << 10
 
-// take returns memory for an event, or nil.
-func (b *bodies) take() []byte {
+// spare returns memory for an event, or nil.
+func (b *bodies) spare() []byte {
 	if body, ok := b.free.Get().(*[]byte); ok {
 		return *body
 	}

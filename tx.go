@@ -99,7 +99,7 @@ func (tx *Tx) Emit(event Event) error {
 	if tx.closed.Load() {
 		return ErrTxClosed
 	}
-	stored, err := event.encode(&tx.t.cfg, tx.nextID(), tx.t.bodies.take())
+	stored, err := event.encode(&tx.t.cfg, tx.nextID(), tx.t.bodies.spare())
 	if err != nil {
 		return err
 	}

@@ -34,6 +34,17 @@ func TestScheduleGivesSeveralWorkersOnlyToLongSlots(t *testing.T) {
 			s.done(1, time.Now(), false)
 			want(t, handed(t, s, 5), 1)
 		},
+		"the earliest visit that was added meanwhile": func(t *testing.T, s *schedule) {
+			s.add(1, time.Now())
+			want(t, handed(t, s, 1), 1)
+			s.add(1, time.Now().Add(time.Hour))
+			s.add(1, time.Now().Add(time.Second))
+			s.add(1, time.Now().Add(time.Minute))
+			s.done(1, time.Time{}, false)
+			want(t, handed(t, s, 1))
+			pass(time.Second)
+			want(t, handed(t, s, 1), 1)
+		},
 		"several for a rich one": func(t *testing.T, s *schedule) {
 			s.add(1, time.Now())
 			want(t, handed(t, s, 2), 1)

@@ -3,6 +3,7 @@ package commit_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -152,6 +153,34 @@ func TestEveryOutcomeReturnsTheReservedInlineSlot(t *testing.T) {
 				t.Errorf("%d slots lent, %d returned with events %q, want %d and events %q", slots.lent, slots.returned, slots.events, c.slots, c.events)
 			}
 		})
+	}
+}
+
+// keeper is an inline relay that keeps the events of each commit.
+type keeper struct{ events []shard.Event }
+
+func (k *keeper) Reserve() (time.Duration, bool) { return time.Minute, true }
+
+func (k *keeper) Committed(_ int, events []shard.Event, _ bool) {
+	k.events = append(k.events, events...)
+}
+
+func TestLaterEventsDoNotChangeThoseThatTheRelayHas(t *testing.T) {
+	t.Parallel()
+	tr := rig.NewTransactor(t, redistest.Shared(t).Client(t))
+	var relay keeper
+	redistest.Must(t, link.Of(tr).Attach(&relay))
+	data := func(i int) string { return strings.Repeat(fmt.Sprint(i), 20_000) }
+	for i := range 5 {
+		redistest.Must(t, assert.ErrOf(tr.Transact(redistest.Soon(t), "a", func(tx *luatx.Tx) error {
+			return tx.Emit(luatx.Event{Data: data(i)})
+		})))
+	}
+	assert.Equal(t, len(relay.events), 5, "events")
+	for i, event := range relay.events {
+		if !strings.Contains(string(event.Body), data(i)) {
+			t.Errorf("event %d has become %.200s", i, event.Body)
+		}
 	}
 }
 
