@@ -1,6 +1,7 @@
 package luatx
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"reflect"
@@ -11,6 +12,8 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/luatx/luatx/internal/commit"
+	"github.com/luatx/luatx/internal/slot"
+	"github.com/luatx/luatx/internal/test/redistest"
 	"github.com/luatx/luatx/message"
 )
 
@@ -69,11 +72,30 @@ func TestErrorOfACommandNamesItsPlace(t *testing.T) {
 		"luatx: event 2: WRONGTYPE x":                              {Index: -3, Text: "WRONGTYPE x"},
 		"luatx: the commit script failed and was undone: some bug": {Text: "some bug"},
 		"luatx: command 4 (): WRONGTYPE x":                         {Index: 5, Text: "WRONGTYPE x"},
+		"luatx: command 0 (): WRONGTYPE x":                         {Index: 1, Text: "WRONGTYPE x"},
 	} {
 		out.State = commit.Failed
 		if err := outcomeError(&out, begun(tr)); err == nil || err.Error() != want {
 			t.Errorf("error is %q, want %q", err, want)
 		}
+	}
+	aborted := outcomeError(&commit.Outcome{State: commit.Aborted, Index: 1, Text: "text"}, begun(tr))
+	if want := (&AbortError{Reason: "text"}); !reflect.DeepEqual(aborted, want) {
+		t.Errorf("an abort of no recorded command is %#v, want %#v", aborted, want)
+	}
+	tx := begun(tr)
+	tx.Pipeline().Incr(t.Context(), "{tag}k")
+	const text = "NOPERM this user has no permissions to run the 'incr' command"
+	got := outcomeError(&commit.Outcome{State: commit.Failed, Index: 1, Text: text}, tx)
+	if want := (&CommandError{Command: "incr", Text: text, Remedy: remedies["NOPERM"]}); !reflect.DeepEqual(got, want) {
+		t.Errorf("the first command is not allowed: %#v, want %#v", got, want)
+	}
+	tr.cfg.Procedures = []Procedure{{Name: "pay"}}
+	tx = begun(tr)
+	tx.Call("pay", nil)
+	aborted = outcomeError(&commit.Outcome{State: commit.Aborted, Index: 1, Text: "text"}, tx)
+	if want := (&AbortError{Procedure: "pay", Reason: "text"}); !reflect.DeepEqual(aborted, want) {
+		t.Errorf("an abort of the first command is %#v, want %#v", aborted, want)
 	}
 	for _, index := range []int{0, -1} {
 		out := commit.Outcome{State: commit.Failed, Index: index, Text: "NOPERM this user has no permissions to run the 'hset' command"}
@@ -122,18 +144,118 @@ func TestErrorsSayWhatHappenedAndWhatToDo(t *testing.T) {
 func TestReceiptOfAPositionNamesIt(t *testing.T) {
 	t.Parallel()
 	tr := unconnected(t)
+	tr.cfg.Namespace = "shop-in-the-north"
 	deadline := time.UnixMilli(1_800_000_000_000)
-	tx := &Tx{t: tr, commit: commit.Commit{
-		Shard: tr.shards.Shard(77), Token: "0123456789", NotAfter: deadline,
-		Position: &commit.Position{Field: "orders\x007", Offset: "42", After: "41", Owner: " 3 first epoch"},
-	}}
-	got, err := newReceipt(tx).parse()
-	want := receiptParts{
-		slot: 77, position: &commit.Position{Field: "orders\x007", Offset: "42", Owner: " 3 first epoch"}, token: "0123456789",
-		until: deadline.Add(slack), known: deadline.Add(-slack - tr.cfg.CommitTimeout + tr.cfg.Retention), namespace: "shop",
+	for home, owner := range map[int]string{77: " 3 first epoch", 0: " 3 first", slot.Count - 1: " 3 "} {
+		tx := &Tx{t: tr, commit: commit.Commit{
+			Shard: tr.shards.Shard(home), Token: "0123456789", NotAfter: deadline,
+			Position: &commit.Position{Field: "orders\x007", Offset: "42", After: "41", Owner: owner},
+		}}
+		got, err := newReceipt(tx).parse()
+		want := receiptParts{
+			slot: home, position: &commit.Position{Field: "orders\x007", Offset: "42", Owner: owner}, token: "0123456789",
+			until: deadline.Add(slack), known: deadline.Add(-slack - tr.cfg.CommitTimeout + tr.cfg.Retention), namespace: "shop-in-the-north",
+		}
+		if err != nil || !reflect.DeepEqual(got, want) {
+			t.Errorf("slot %d: %+v, %v, want %+v", home, got, err, want)
+		}
 	}
-	if err != nil || !reflect.DeepEqual(got, want) {
-		t.Errorf("%+v, %v, want %+v", got, err, want)
+}
+
+func TestReceiptExpiresWithTheShorterRetentionOfBothTransactors(t *testing.T) {
+	t.Parallel()
+	server, client := redistest.Mini(t)
+	keeping := func(retention time.Duration) *Transactor {
+		tr, err := New(client, Config{Namespace: "shop", Retention: retention})
+		redistest.Must(t, err)
+		return tr
+	}
+	day, hour, sent := keeping(24*time.Hour), keeping(time.Hour), time.UnixMilli(1_800_000_000_000)
+	for name, c := range map[string]struct {
+		committed, resolves *Transactor
+		retention           time.Duration
+	}{
+		"one retention":                {day, day, 24 * time.Hour},
+		"a shorter one of the commit":  {hour, day, time.Hour},
+		"a shorter one of the resolve": {day, hour, time.Hour},
+	} {
+		receipt := newReceipt(&Tx{t: c.committed, commit: commit.Commit{
+			Shard: day.shards.Shard(7), Digest: "0123456789abcdef", Token: "0123456789", NotAfter: sent.Add(c.committed.cfg.CommitTimeout + slack),
+		}})
+		for late, want := range map[time.Duration]error{0: ErrExpired, time.Millisecond: ErrReceiptExpired} {
+			server.SetTime(sent.Add(c.retention + late))
+			if _, err := c.resolves.Resolve(t.Context(), receipt); !errors.Is(err, want) {
+				t.Errorf("%s, %v after it: %v, want %v", name, late, err, want)
+			}
+		}
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	receipt := newReceipt(&Tx{t: day, commit: commit.Commit{Shard: day.shards.Shard(7), Digest: "0123456789abcdef", Token: "0123456789", NotAfter: sent}})
+	if _, err := day.Resolve(ctx, receipt); !errors.Is(err, context.Canceled) {
+		t.Errorf("a caller that has left: %v", err)
+	}
+}
+
+func TestOnlyAFaultOfTheMessageMayParkIt(t *testing.T) {
+	t.Parallel()
+	for err, want := range map[error]bool{
+		errors.New("no such customer"): true, &CommandError{Index: 1}: true, &AbortError{}: true, ErrTooLarge: true, ErrCrossSlot: true,
+		ErrFenced: false, ErrConflict: false, ErrExpired: false, &UnknownError{Err: errors.New("x")}: false, &OutboxFullError{}: false,
+		ErrKeyspace: false, message.ErrStopped: false, untried{}: false, &RefusedError{Code: "OOM"}: false, &RollbackError{}: false,
+	} {
+		for _, err := range []error{err, fmt.Errorf("wrapped: %w", err)} {
+			if got := isFault(err); got != want {
+				t.Errorf("%v: the message's fault is %t, want %t", err, got, want)
+			}
+		}
+	}
+}
+
+// untried is the error of a message that was not tried.
+type untried struct{}
+
+func (untried) Error() string { return "untried" }
+func (untried) Untried() bool { return true }
+
+func TestKeyOfAnotherSlotIsNamedWithTheFirstKeyAndBothSlots(t *testing.T) {
+	t.Parallel()
+	ctx, tr := t.Context(), unconnected(t)
+	said := func(tx *Tx, name, home string) {
+		t.Helper()
+		key := "{other}:" + name
+		want := fmt.Sprintf("%v: SET: key %q hashes to slot %d, %s of the transaction to slot %d", ErrCrossSlot, key, slot.Of(key), home, slot.OfTag("tag"))
+		if err := tx.Pipeline().Set(ctx, key, 1, 0).Err(); err == nil || err.Error() != want {
+			t.Errorf("error %v, want %s", err, want)
+		}
+	}
+	tx := begun(tr)
+	said(tx, "1", "tag {tag}")
+	for _, key := range []string{"{tag}:first", "{tag}:second"} {
+		if err := tx.Pipeline().Set(ctx, key, 1, 0).Err(); err != nil {
+			t.Fatal(err)
+		}
+		said(tx, "2", `key "{tag}:first" and tag {tag}`)
+	}
+}
+
+func TestObserversAreCalledInTheirOrder(t *testing.T) {
+	t.Parallel()
+	var calls []string
+	observer := func(name string) Observer {
+		return Observer{Committed: func(context.Context, Commit) { calls = append(calls, name) }}
+	}
+	observer("first").And(observer("second")).And(observer("third")).Committed(t.Context(), Commit{})
+	if got := strings.Join(calls, ", "); got != "first, second, third" {
+		t.Errorf("the calls are %s", got)
+	}
+}
+
+func TestErrorOfAProcedureNamesItsFirstInvalidName(t *testing.T) {
+	t.Parallel()
+	err := Procedure{Name: "pay", Keys: []string{"from", "end"}, Args: []string{"and"}, Source: "return 1"}.validate()
+	if err == nil || !strings.Contains(err.Error(), `pay: "end" cannot name`) {
+		t.Errorf("%v", err)
 	}
 }
 

@@ -18,6 +18,7 @@ import (
 	"github.com/luatx/luatx/admin"
 	"github.com/luatx/luatx/admin/internal/admintest"
 	"github.com/luatx/luatx/internal/link"
+	"github.com/luatx/luatx/internal/shard"
 	"github.com/luatx/luatx/internal/test/redistest"
 	"github.com/luatx/luatx/message"
 	"github.com/luatx/luatx/outbox"
@@ -288,6 +289,34 @@ func TestPauseThatCannotBeReadIsAnError(t *testing.T) {
 	}
 }
 
+func TestPauseThatCannotBeReadIsNotResumed(t *testing.T) {
+	t.Parallel()
+	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
+		ctx := redistest.Soon(t)
+		tr, op := admintest.Service(t, client, 1)
+		for _, text := range []string{"no JSON", "", "5"} {
+			redistest.Must(t, client.HSet(ctx, link.Of(tr).Scripts.Shard(tr.Keyspace().Slots()[0]).Key("pauses"), "bank", text).Err())
+			if was, err := op.Resume(ctx, "bank"); err != nil || was {
+				t.Errorf("%q is resumed: %v, %v", text, was, err)
+			}
+		}
+	})
+}
+
+func TestPauseIsResumedOnceWithinAMillisecond(t *testing.T) {
+	t.Parallel()
+	server, client := redistest.Mini(t)
+	server.SetTime(time.Now())
+	ctx := redistest.Soon(t)
+	_, op := admintest.Service(t, client, 1)
+	redistest.Must(t, op.Pause(ctx, "bank", "why", time.Time{}))
+	for _, want := range []bool{true, false} {
+		if was, err := op.Resume(ctx, "bank"); err != nil || was != want {
+			t.Errorf("resumed: %v, %v; want %v", was, err, want)
+		}
+	}
+}
+
 func TestHeldEventsAreFoundAmongEventsThatAreDueLater(t *testing.T) {
 	t.Parallel()
 	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
@@ -361,4 +390,42 @@ func processed(t testing.TB, client *redis.Client) (n int64) {
 	_, err = fmt.Sscan(info["Stats"]["total_commands_processed"], &n)
 	redistest.Must(t, err)
 	return n
+}
+
+func TestPausesAreKeptAsLongAsAnEventMayBeHeldForThem(t *testing.T) {
+	t.Parallel()
+	server, client := redistest.Mini(t)
+	ctx, now := t.Context(), time.UnixMilli(1_700_000_000_000)
+	server.SetTime(now)
+	tr, _ := admintest.Service(t, client, 1)
+	scripts := link.Of(tr).Scripts
+	home := scripts.Shard(tr.Keyspace().Slots()[0])
+	pause := func(n int, destination string, until time.Time) (letter byte) {
+		t.Helper()
+		letter, err := scripts.Pause(ctx, home, shard.Act{Operation: "op", Call: n, Who: "alice", Why: "why"}, destination, "why", until)
+		redistest.Must(t, err)
+		return letter
+	}
+	for destination, until := range map[string]int64{"active": 1, "ended": 0, "ended long ago": -600_000, "forgotten": -600_001} {
+		redistest.Must(t, client.HSet(ctx, home.Key("pauses"), destination, fmt.Sprintf(`{"since":"1","until":"%d"}`, now.UnixMilli()+until)).Err())
+	}
+	redistest.Must(t, client.HSet(ctx, home.Key("pauses"), "number", "5", "text", "no JSON").Err())
+	if letter := pause(1, "new", now); letter != shard.ActState {
+		t.Errorf("a pause that is over: %c", letter)
+	}
+	kept := client.HKeys(ctx, home.Key("pauses")).Val()
+	slices.Sort(kept)
+	if !slices.Equal(kept, []string{"active", "ended", "ended long ago"}) {
+		t.Errorf("kept: %q", kept)
+	}
+	if one, two := pause(2, "active", now.Add(time.Millisecond)), pause(3, "ended", time.Time{}); one != shard.ActDone || two != shard.ActDone {
+		t.Errorf("%c, %c", one, two)
+	}
+	paused, _, err := scripts.Pauses(ctx, home)
+	redistest.Must(t, err)
+	for _, p := range paused {
+		if want := map[string]int64{"active": 1, "ended": now.UnixMilli(), "ended long ago": 1}[p.Destination]; p.Since.UnixMilli() != want {
+			t.Errorf("%s is paused since %v, want %v", p.Destination, p.Since.UnixMilli(), want)
+		}
+	}
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/luatx/luatx"
 	"github.com/luatx/luatx/admin"
+	"github.com/luatx/luatx/internal/lua"
 	"github.com/luatx/luatx/internal/test/redistest"
 )
 
@@ -160,5 +161,25 @@ func TestDocumentedUsersCannotReadSecretsOrReachForeignKeys(t *testing.T) {
 	}
 	for name := range users {
 		reachesNothingElse(t, server, name)
+	}
+}
+
+// exacting makes a script believe that the server has commands whose names are their numbers of words, and checks that number,
+// as Redis 8.6 does.
+const exacting = `local redis = {acl_check_cmd = function(...)
+  local words = {...}
+  for i = 2, #words do assert(words[i] == KEYS[1] or words[i] == 'sub', 'another key') end
+  assert(#words == tonumber(words[1]), 'wrong number of arguments')
+  return true
+end}
+`
+
+func TestRightsAreReadFromAServerThatChecksTheNumberOfArguments(t *testing.T) {
+	t.Parallel()
+	commands := []any{"2", "3", "4", "5", "6", "7", "8", "9", "10", "11", "12", "2|sub", "3|sub", "4|sub", "unknown"}
+	client := redistest.Shared(t).Client(t)
+	denied, err := client.Eval(t.Context(), exacting+lua.Script("rights", nil), []string{redistest.Namespace(t)}, commands...).StringSlice()
+	if err != nil || !slices.Equal(denied, []string{"1", "unknown"}) {
+		t.Errorf("denied are %q, %v", denied, err)
 	}
 }

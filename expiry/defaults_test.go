@@ -35,3 +35,15 @@ func TestPausesOfWorkersVaryByATenth(t *testing.T) {
 		t.Errorf("pauses of a second are %v to %v", least, most)
 	}
 }
+
+func TestDecisionsHaveNames(t *testing.T) {
+	t.Parallel()
+	for d, want := range map[Decision]string{
+		Enqueued: "enqueued", Revoked: "revoked", AlreadyEnqueued: "already enqueued", NotDue: "not due",
+		0: "not decided", NotDue + 1: "not decided", full: "not decided", other: "not decided",
+	} {
+		if d.String() != want {
+			t.Errorf("decision %d is %q, want %q", int(d), d, want)
+		}
+	}
+}

@@ -16,6 +16,7 @@ import (
 	"github.com/luatx/luatx/expiry"
 	"github.com/luatx/luatx/internal/link"
 	"github.com/luatx/luatx/internal/test/redistest"
+	"github.com/luatx/luatx/internal/test/rig"
 	"github.com/luatx/luatx/message"
 )
 
@@ -149,9 +150,11 @@ func TestSharedEventIDLosesNoEvent(t *testing.T) {
 			f.record(subject, past.Add(time.Second))
 			want[subject] = "expired"
 		}
-		worker, stop := f.working(expiry.WorkerConfig{BatchSize: 1})
+		var said rig.Lines
+		worker, stop := f.working(expiry.WorkerConfig{BatchSize: 1, Logger: said.Logger()})
 		redistest.Eventually(t, "the others to be decided", func() bool { return worker.Counts().Enqueued == 5 })
 		redistest.Eventually(t, "the failure to be counted", func() bool { return worker.Counts().Failed > 0 })
+		redistest.Eventually(t, "the failure to be logged", func() bool { return said.Count("the outbox has another event under the id shared") > 0 })
 		stop()
 		if left := f.due(10); !slices.Equal(left, []string{"b"}) {
 			t.Errorf("%q are open, want b", left)

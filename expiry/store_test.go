@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 	"testing"
@@ -111,6 +112,13 @@ func TestEachSubjectGetsExactlyTheEventOfItsDecision(t *testing.T) {
 					t.Errorf("%v, %v", got, err)
 				}
 			}},
+			{"not due yet, though before the cut-off", "", func(s string) {
+				f.record(s, future)
+				timer := expiry.Timer{Subject: s, Due: future}
+				if got, err := f.Decide(ctx, timer, expired(s), future.Add(time.Hour)); got != expiry.NotDue || err != nil {
+					t.Errorf("%v, %v", got, err)
+				}
+			}},
 			{"identity", "expired", func(s string) { // a word that the scripts use
 				f.record(s, past)
 				f.decides(s, past, expiry.Enqueued)
@@ -137,7 +145,7 @@ func TestDueReturnsTheOldestTimersOfAllShardsUpToTheLimit(t *testing.T) {
 		var want []string
 		for i := range 40 {
 			subject := fmt.Sprintf("s%02d", i)
-			f.record(subject, past.Add(time.Duration(i)*time.Millisecond))
+			f.record(subject, past.Add(time.Duration(i/2)*time.Millisecond)) // two at a time, which come by subject
 			want = append(want, subject)
 		}
 		f.record("not yet", future)
@@ -150,6 +158,31 @@ func TestDueReturnsTheOldestTimersOfAllShardsUpToTheLimit(t *testing.T) {
 			if err != nil || !timer.Due.Equal(past) || timer.Subject != "s00" {
 				t.Errorf("%v, %v", timer, err)
 			}
+		}
+	})
+}
+
+func TestTimeUntilTheNextTimerIsKnownUpToTheYear9999(t *testing.T) {
+	t.Parallel()
+	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
+		f := newFixture(t, client, expiry.Config{}, func(c *luatx.Config) { c.Keyspace = luatx.Partitions(1).WithPrefix(c.Namespace) })
+		next := func() time.Duration {
+			inside := link.Of(f.tr)
+			_, next, err := inside.Scripts.DueTimers(redistest.Soon(t), inside.First, 0, 10)
+			redistest.Must(t, err)
+			return next
+		}
+		f.record("due", past)
+		if got := next(); got >= 0 {
+			t.Errorf("the next is due in %v, though there is none", got)
+		}
+		f.record("last", time.Date(9999, 12, 31, 0, 0, 0, 0, time.UTC))
+		if got := next(); got != math.MaxInt64 {
+			t.Errorf("the next is due in %v, want 290 years at least", got)
+		}
+		f.record("soon", time.Now().Add(time.Hour))
+		if got := next(); got < 50*time.Minute || got > 70*time.Minute {
+			t.Errorf("the next is due in %v, want an hour", got)
 		}
 	})
 }
@@ -273,6 +306,7 @@ func TestLateRecordDoesNotRestoreADecidedTimer(t *testing.T) {
 	f.record("b", past)
 	f.decides("b", past, expiry.Enqueued)
 	redistest.Must(t, client.Del(redistest.Soon(t), shard.Key("decided")).Err())
+	f.decides("b", past, expiry.AlreadyEnqueued)
 	f.record("b", past)
 	f.decides("b", past, expiry.AlreadyEnqueued)
 	if left := f.due(1); len(left) > 0 {
@@ -306,6 +340,27 @@ func TestDecisionIsForgottenAfterTheRetentionOfTheServersClock(t *testing.T) {
 	}
 }
 
+func TestRevokeForgetsAHundredAndOneOldDecisions(t *testing.T) {
+	t.Parallel()
+	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
+		f, ctx := newFixture(t, client, expiry.Config{}, func(c *luatx.Config) {
+			c.Keyspace = luatx.Partitions(1).WithPrefix(c.Namespace)
+		}), redistest.Soon(t)
+		f.record("a", past)
+		decided := link.Of(f.tr).Scripts.Shard(f.tr.Keyspace().Slots()[0]).Key("decided")
+		old := make([]redis.Z, 150)
+		for i := range old {
+			old[i] = redis.Z{Score: float64(i), Member: fmt.Sprint("rold-", i)}
+		}
+		redistest.Must(t, client.ZAdd(ctx, decided, old...).Err())
+		f.revokes("a", true)
+		left := client.ZRange(ctx, decided, 0, -1).Val()
+		if len(left) != 150-101+1 || left[0] != "rold-101" || left[len(left)-1] != "ra" {
+			t.Errorf("left are %q", left)
+		}
+	})
+}
+
 func TestTimerIsDueByTheServersClockToTheMillisecond(t *testing.T) {
 	t.Parallel()
 	server, client := redistest.Mini(t)
@@ -333,22 +388,24 @@ func TestInvalidCallsFailBeforeAnythingIsSent(t *testing.T) {
 	named.Attributes["id"] = "mine"
 	untyped := message.New(nil, message.Attributes{"source": "/s"}, nil)
 	for want, err := range map[string]error{
-		"256 bytes":         f.Record(ctx, strings.Repeat("x", 257), past),
-		"UTF-8":             f.Record(ctx, "a\xff", past),
-		"1970 to 9999":      f.Record(ctx, "a", time.Time{}),
-		`subject is ""`:     second(f.Decide(ctx, expiry.Timer{Due: past}, expired("a"), time.Time{})),
-		"event is nil":      second(f.Decide(ctx, timer, nil, time.Time{})),
-		`has the id "mine"`: second(f.Decide(ctx, timer, named, time.Time{})),
-		"no type":           second(f.Decide(ctx, timer, untyped, time.Time{})),
-		"set both":          second(f.Revoke(ctx, "a", untyped)),
-		"limit is 0":        firstError(f.Due(ctx, 0)),
-		"limit is 10001":    firstError(f.Due(ctx, 10_001)),
-		"a Transactor":      second(expiry.New(nil, expiry.Config{})),
-		"a Store":           second(expiry.NewWorker(nil, expiry.WorkerConfig{})),
-		"Event is nil":      second(expiry.NewWorker(f.Store, expiry.WorkerConfig{})),
-		"BatchSize is -1":   second(expiry.NewWorker(f.Store, expiry.WorkerConfig{Event: expiredEvent, BatchSize: -1})),
-		"BatchSize is 1001": second(expiry.NewWorker(f.Store, expiry.WorkerConfig{Event: expiredEvent, BatchSize: 1001})),
-		"SweepInterval is":  second(expiry.NewWorker(f.Store, expiry.WorkerConfig{Event: expiredEvent, SweepInterval: -1})),
+		"256 bytes": f.Record(ctx, strings.Repeat("x", 257), past),
+		"UTF-8":     f.Record(ctx, "a\xff", past),
+		`record "a": the year is 1; use 1970 to 9999`: f.Record(ctx, "a", time.Time{}),
+		`extend "a": the year is 10000; use`:          second(f.Extend(ctx, "a", time.Date(10_000, 1, 1, 0, 0, 0, 0, time.UTC))),
+		`subject is ""`:                               second(f.Decide(ctx, expiry.Timer{Due: past}, expired("a"), time.Time{})),
+		"event is nil":                                second(f.Decide(ctx, timer, nil, time.Time{})),
+		`has the id "mine"`:                           second(f.Decide(ctx, timer, named, time.Time{})),
+		"no type":                                     second(f.Decide(ctx, timer, untyped, time.Time{})),
+		"set both":                                    second(f.Revoke(ctx, "a", untyped)),
+		"expiry: event ":                              second(f.Revoke(ctx, "a", message.New(make(chan int), expired("a").Attributes, nil))),
+		"limit is 0":                                  firstError(f.Due(ctx, 0)),
+		"limit is 10001":                              firstError(f.Due(ctx, 10_001)),
+		"a Transactor":                                second(expiry.New(nil, expiry.Config{})),
+		"a Store":                                     second(expiry.NewWorker(nil, expiry.WorkerConfig{})),
+		"Event is nil":                                second(expiry.NewWorker(f.Store, expiry.WorkerConfig{})),
+		"BatchSize is -1":                             second(expiry.NewWorker(f.Store, expiry.WorkerConfig{Event: expiredEvent, BatchSize: -1})),
+		"BatchSize is 1001":                           second(expiry.NewWorker(f.Store, expiry.WorkerConfig{Event: expiredEvent, BatchSize: 1001})),
+		"SweepInterval is":                            second(expiry.NewWorker(f.Store, expiry.WorkerConfig{Event: expiredEvent, SweepInterval: -1})),
 	} {
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v, want %q in it", err, want)

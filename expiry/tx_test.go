@@ -2,6 +2,7 @@ package expiry_test
 
 import (
 	"errors"
+	"strings"
 	"testing"
 	"time"
 
@@ -88,7 +89,7 @@ func TestRecordInRejectsTimersOfOtherSlots(t *testing.T) {
 	if err := f.transact("elsewhere", func(tx *luatx.Tx) error { return f.RecordIn(tx, "", past) }); err == nil {
 		t.Error("a timer of no subject was recorded")
 	}
-	if err := f.transact("elsewhere", func(tx *luatx.Tx) error { return f.RecordIn(tx, "a", time.Time{}) }); err == nil {
+	if err := f.transact("elsewhere", func(tx *luatx.Tx) error { return f.RecordIn(tx, "a", time.Time{}) }); err == nil || !strings.Contains(err.Error(), `record "a": the year is 1`) {
 		t.Error("a timer of the year 1 was recorded")
 	}
 	err := f.transact("elsewhere", func(tx *luatx.Tx) error {
@@ -101,5 +102,33 @@ func TestRecordInRejectsTimersOfOtherSlots(t *testing.T) {
 	})
 	if !errors.Is(err, luatx.ErrCommandRefused) {
 		t.Errorf("a handler on luatx's own key: %v", err)
+	}
+}
+
+func TestEveryCallRejectsASubjectOrAnAggregateThatIsInvalid(t *testing.T) {
+	t.Parallel()
+	_, client := redistest.Mini(t)
+	for want, f := range map[string]fixture{
+		`the subject is ""`:    newFixture(t, client, expiry.Config{}),
+		`the aggregate of "a"`: newFixture(t, client, expiry.Config{Aggregate: func(string) (string, error) { return "", nil }}),
+	} {
+		ctx, subject := redistest.Soon(t), ""
+		if strings.Contains(want, `"a"`) {
+			subject = "a"
+		}
+		for name, err := range map[string]error{
+			"record":    f.Record(ctx, subject, past),
+			"extend":    second(f.Extend(ctx, subject, past)),
+			"cancel":    second(f.Cancel(ctx, subject)),
+			"revoke":    second(f.Revoke(ctx, subject, nil)),
+			"decide":    second(f.Decide(ctx, expiry.Timer{Subject: subject, Due: past}, expired("a"), time.Time{})),
+			"record in": f.transact("a", func(tx *luatx.Tx) error { return f.RecordIn(tx, subject, past) }),
+			"extend in": f.transact("a", func(tx *luatx.Tx) error { return f.ExtendIn(tx, subject, past) }),
+			"cancel in": f.transact("a", func(tx *luatx.Tx) error { return f.CancelIn(tx, subject) }),
+		} {
+			if err == nil || !strings.Contains(err.Error(), want) {
+				t.Errorf("%s: %v, want %s", name, err, want)
+			}
+		}
 	}
 }

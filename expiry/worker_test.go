@@ -230,6 +230,56 @@ func TestWorkerReportsAFullOutboxAndContinuesWhenThereIsRoom(t *testing.T) {
 	redistest.Eventually(t, "the last one to be decided", func() bool { return w.Counts().Enqueued == 3 })
 }
 
+func TestFullShardDoesNotKeepOthersWaiting(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t, redistest.Shared(t).Client(t), expiry.Config{}, func(c *luatx.Config) { c.OutboxCapacity = 1 })
+	tags := f.tr.Keyspace().Tags()
+	room := map[string]int{tags[0]: 2, tags[len(tags)-1]: 1} // timers that the first and the last shard still need
+	for i := 0; room[tags[0]]+room[tags[len(tags)-1]] > 0; i++ {
+		tag, err := f.tr.Keyspace().Tag(fmt.Sprint("s", i))
+		redistest.Must(t, err)
+		if room[tag] > 0 {
+			f.record(fmt.Sprint("s", i), past)
+			room[tag]--
+		}
+	}
+	w, _ := f.working(expiry.WorkerConfig{Logger: slog.New(slog.DiscardHandler)})
+	redistest.Eventually(t, "a timer of each shard to be decided", func() bool { return w.Counts().Enqueued == 2 && w.Counts().Full > 0 })
+}
+
+func TestWorkerCountsEachKindOfDecision(t *testing.T) {
+	t.Parallel()
+	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
+		var keys luatx.Keyspace
+		f := newFixture(t, client, expiry.Config{RevokedKey: func(subject string) (string, error) { return keys.Key(subject, "revoked") }},
+			func(c *luatx.Config) { c.Keyspace = luatx.Partitions(1).WithPrefix(c.Namespace) })
+		keys = f.tr.Keyspace()
+		ctx := redistest.Soon(t)
+		for _, subject := range []string{"fires", "fired", "marked", "moved"} {
+			f.record(subject, past)
+		}
+		f.decides("fired", past, expiry.Enqueued)
+		redistest.Must(t, client.Del(ctx, link.Of(f.tr).Scripts.Shard(keys.Slots()[0]).Key("decided")).Err())
+		f.record("fired", past)
+		marker, err := keys.Key("marked", "revoked")
+		redistest.Must(t, err)
+		redistest.Must(t, client.Set(ctx, marker, 1, 0).Err())
+		w, stop := f.working(expiry.WorkerConfig{Event: func(ctx context.Context, timer expiry.Timer) (*message.Message, error) {
+			if timer.Subject == "moved" {
+				f.extends("moved", future, true)
+			}
+			return expired(timer.Subject), nil
+		}})
+		redistest.Eventually(t, "nothing to be due", func() bool { return len(f.due(10)) == 0 })
+		stop()
+		if c := w.Counts(); c != (expiry.Counts{Enqueued: 1, Revoked: 1, AlreadyEnqueued: 1, NotDue: 1}) {
+			t.Errorf("%+v", c)
+		}
+		f.has(map[string]string{"fires": "expired", "fired": "expired"})
+		f.extends("moved", past, true)
+	})
+}
+
 func TestDecisionWithALostReplyTakesEffectOnce(t *testing.T) {
 	t.Parallel()
 	proxy := redistest.Proxy(t, redistest.Shared(t).Addr())
@@ -295,9 +345,9 @@ func TestWorkerSweepsEveryShardOncePerInterval(t *testing.T) {
 			client := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1"})
 			defer client.Close()
 			var at []time.Time
-			keys := make(map[string]bool)
+			keys, most := make(map[string]bool), 0
 			client.AddHook(refusing{func(cmds []redis.Cmder) {
-				at = append(at, time.Now())
+				at, most = append(at, time.Now()), max(most, len(cmds))
 				for _, cmd := range cmds {
 					keys[fmt.Sprint(cmd.Args()[1])] = true
 				}
@@ -305,7 +355,8 @@ func TestWorkerSweepsEveryShardOncePerInterval(t *testing.T) {
 			f := newFixture(t, client, expiry.Config{}, func(c *luatx.Config) {
 				c.Keyspace, c.NoRegistration = luatx.Partitions(partitions), true
 			})
-			w, err := expiry.NewWorker(f.Store, expiry.WorkerConfig{Event: expiredEvent, Logger: slog.New(slog.DiscardHandler)})
+			var said rig.Lines
+			w, err := expiry.NewWorker(f.Store, expiry.WorkerConfig{Event: expiredEvent, Logger: said.Logger()})
 			redistest.Must(t, err)
 			ctx, cancel := context.WithTimeout(t.Context(), 40*between)
 			defer cancel()
@@ -315,6 +366,12 @@ func TestWorkerSweepsEveryShardOncePerInterval(t *testing.T) {
 			}
 			if len(at) < 36 || len(at) > 45 {
 				t.Errorf("%d partitions: %d looks in %v", partitions, len(at), 40*between)
+			}
+			if most > 256 {
+				t.Errorf("%d partitions: one look at %d shards", partitions, most)
+			}
+			if n := said.Count("expiry: sweep failed"); n != len(at) {
+				t.Errorf("%d of %d failures are logged", n, len(at))
 			}
 		})
 	}

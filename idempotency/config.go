@@ -14,8 +14,8 @@ type Config struct {
 	// 400. It must return the same aggregate for a repeated request.
 	Aggregate func(*http.Request) (string, error)
 	// Scope returns the principal of a request, such as an authenticated user or tenant. Two principals may use the same key, and
-	// neither gets a response of the other. If Scope returns "", the request gets 403. A service whose clients may all see each
-	// other's responses can return a constant. Required.
+	// neither gets a response of the other. If Scope returns "", a request with a key gets 403. A service whose clients may all
+	// see each other's responses can return a constant. Required.
 	Scope func(*http.Request) string
 	// Header is the header with the key. Defaults to "Idempotency-Key".
 	Header string

@@ -38,7 +38,7 @@ func newService(t *testing.T, client redis.UniversalClient, change ...func(*idem
 	t.Helper()
 	namespace := redistest.Namespace(t)
 	tr, err := luatx.New(client, luatx.Config{
-		Namespace: namespace, Keyspace: luatx.Partitions(4).WithPrefix(namespace),
+		Namespace: namespace, Keyspace: luatx.Partitions(4).WithPrefix(namespace), Retention: 12 * time.Hour,
 		Procedures: []luatx.Procedure{{Name: "refuse", Source: `return abort('no money')`}},
 	})
 	redistest.Must(t, err)
@@ -145,7 +145,7 @@ func TestRepeatedRequestTakesEffectOnce(t *testing.T) {
 			t.Errorf("the sum is %d, want 8", n)
 		}
 		ttl := client.PTTL(redistest.Soon(t), keptKey(t, s)).Val()
-		if ttl <= 23*time.Hour || ttl > 24*time.Hour {
+		if ttl <= 11*time.Hour || ttl > 12*time.Hour {
 			t.Errorf("the answer is kept for %v", ttl)
 		}
 	})
@@ -215,6 +215,7 @@ func TestInvalidAndConflictingRequestsAreRejected(t *testing.T) {
 		"no key":            {"POST", "/pay?account=a", "", "12345", http.StatusBadRequest},
 		"a long key":        {"POST", "/pay?account=a", strings.Repeat("k", 256), "12345", http.StatusBadRequest},
 		"a key of others":   {"POST", "/pay?account=a", "schlüssel", "12345", http.StatusBadRequest},
+		"a key with a tab":  {"POST", "/pay?account=a", "a\tb", "12345", http.StatusBadRequest},
 		"an empty key":      {"POST", "/pay?account=a", `""`, "12345", http.StatusBadRequest},
 		"no account":        {"POST", "/pay", "k3", "12345", http.StatusBadRequest},
 		"a long account":    {"POST", "/pay?account=" + strings.Repeat("a", 257), "k3", "12345", http.StatusBadRequest},
@@ -232,11 +233,12 @@ func TestInvalidAndConflictingRequestsAreRejected(t *testing.T) {
 	if s.runs.Load() != 1 || s.sum() != 5 {
 		t.Errorf("%d runs, sum %d", s.runs.Load(), s.sum())
 	}
+	s.want(s.post("the largest body", "1234567890"), http.StatusCreated, false, "run 2")
 	for i, key := range []string{strings.Repeat("k", 255), " ~", `"`, `a"`, `"a`} {
-		s.want(s.post(key, "12345"), http.StatusCreated, false, fmt.Sprint("run ", i+2))
+		s.want(s.post(key, "12345"), http.StatusCreated, false, fmt.Sprint("run ", i+3))
 	}
-	s.want(s.post("a", "12345"), http.StatusCreated, false, "run 7")
-	s.want(s.post(`"a"`, "12345"), http.StatusCreated, true, "run 7") // quoted, as in the draft
+	s.want(s.post("a", "12345"), http.StatusCreated, false, "run 8")
+	s.want(s.post(`"a"`, "12345"), http.StatusCreated, true, "run 8") // quoted, as in the draft
 }
 
 func TestServerErrorStoresNothingAndFreesTheKey(t *testing.T) {
@@ -261,6 +263,55 @@ func TestRequestWithoutAnOptionalKeyRunsEachTime(t *testing.T) {
 	if n := s.sum(); n != 4 {
 		t.Errorf("the sum is %d", n)
 	}
+	for _, replayed := range []bool{false, true} {
+		s.want(s.post("k", "12"), http.StatusCreated, replayed, "run 3")
+	}
+	s.want(s.post(`""`, "12"), http.StatusBadRequest, false, "printable ASCII")
+}
+
+func TestKeyIsReadFromTheConfiguredHeaderAlone(t *testing.T) {
+	t.Parallel()
+	for _, optional := range []bool{false, true} {
+		s := newService(t, redistest.Shared(t).Client(t), func(c *idempotency.Config) { c.Header, c.KeyOptional = "X-Request-Key", optional })
+		send := func(keys ...string) *httptest.ResponseRecorder {
+			r := httptest.NewRequestWithContext(redistest.Soon(t), "POST", "/pay?account=a", strings.NewReader("12"))
+			r.Header.Set("Idempotency-Key", "other")
+			for _, key := range keys {
+				r.Header.Add("x-request-key", key)
+			}
+			w := httptest.NewRecorder()
+			s.handler.ServeHTTP(w, r)
+			return w
+		}
+		s.want(send("k"), http.StatusCreated, false, "run 1")
+		s.want(send("k"), http.StatusCreated, true, "run 1")
+		s.want(send("k", "k"), http.StatusBadRequest, false, "X-Request-Key must be there once, and is 2 times")
+		if !optional {
+			s.want(send(), http.StatusBadRequest, false, "X-Request-Key must be there once, and is 0 times")
+		}
+	}
+}
+
+// broken is a body whose connection ends after its text.
+type broken struct{ *strings.Reader }
+
+func (b broken) Read(p []byte) (int, error) {
+	n, err := b.Reader.Read(p)
+	if err != nil {
+		err = io.ErrUnexpectedEOF
+	}
+	return n, err
+}
+
+func TestRequestWhoseBodyEndsEarlyIsNotApplied(t *testing.T) {
+	t.Parallel()
+	s := newService(t, redistest.Shared(t).Client(t))
+	r := httptest.NewRequestWithContext(redistest.Soon(t), "POST", "/pay?account=a", broken{strings.NewReader("12")})
+	r.Header.Set("Idempotency-Key", "k")
+	w := httptest.NewRecorder()
+	s.handler.ServeHTTP(w, r)
+	s.want(w, http.StatusBadRequest, false, "ended early")
+	s.want(s.post("k", "12345"), http.StatusCreated, false, "run 1")
 }
 
 func TestKeysOfDifferentScopesAreIndependent(t *testing.T) {
@@ -295,6 +346,7 @@ func TestTemporaryStatusesCommitNothingAndAreNotStored(t *testing.T) {
 	t.Parallel()
 	for _, status := range []int{
 		http.StatusUnauthorized, http.StatusForbidden, http.StatusRequestTimeout, http.StatusTooEarly, http.StatusTooManyRequests,
+		http.StatusNotImplemented, http.StatusServiceUnavailable, 599,
 	} {
 		t.Run(fmt.Sprint(status), func(t *testing.T) {
 			t.Parallel()
@@ -388,7 +440,12 @@ func TestSafeMethodsNeedNoKey(t *testing.T) {
 		}
 		fmt.Fprint(w, "here")
 	})
-	s.want(s.send("GET", "/", "", ""), http.StatusOK, false, "here")
+	for _, method := range []string{"GET", "HEAD", "OPTIONS", "TRACE"} {
+		s.want(s.send(method, "/", "", ""), http.StatusOK, false, "here")
+	}
+	for _, method := range []string{"POST", "PUT", "PATCH", "DELETE"} {
+		s.want(s.send(method, "/pay?account=a", "", ""), http.StatusBadRequest, false, "must be there once")
+	}
 }
 
 func TestNewRejectsInvalidConfig(t *testing.T) {

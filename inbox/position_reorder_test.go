@@ -2,11 +2,13 @@ package inbox_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 
@@ -14,6 +16,7 @@ import (
 	"github.com/luatx/luatx/inbox"
 	"github.com/luatx/luatx/internal/link"
 	"github.com/luatx/luatx/internal/test/redistest"
+	"github.com/luatx/luatx/internal/test/respproxy"
 	"github.com/luatx/luatx/internal/test/rig"
 	"github.com/luatx/luatx/message"
 )
@@ -113,4 +116,78 @@ func TestMessagesCommitThoughTheirRepeatedRequestsArriveInReverse(t *testing.T) 
 			t.Errorf("%d messages are applied, want 4; %v", n, err)
 		}
 	})
+}
+
+// proxied returns a Router that adds one to a counter of aggregate a for every message, and adds to a hash of another type for the
+// message with the id fails. Its commits pass the proxy, and are those that the matcher finds.
+func proxied(t *testing.T, fails string) (*message.Router, *luatx.Transactor, *respproxy.Proxy, respproxy.Matcher) {
+	t.Helper()
+	server, _ := redistest.Mini(t)
+	proxy := redistest.Proxy(t, server.Addr())
+	client := redistest.Client(t, proxy.Addr())
+	tr := rig.NewTransactor(t, client, func(c *luatx.Config) { c.CommitTimeout = 2 * time.Second })
+	r := router(t, "bill", func(ctx context.Context) error {
+		tx, _ := luatx.TxFromContext(ctx)
+		if msg, _ := message.MessageFromContext(ctx); msg.ID() == fails {
+			tx.Pipeline().HSet(ctx, rig.Key(t, tr, "a", "n"), "f", "v")
+		}
+		return rig.Incr(tx)
+	}, luatx.Middleware(tr), inbox.Position(inbox.PositionConfig{}))
+	return r, tr, proxy, respproxy.Containing(rig.ScriptSHA(t, tr, "commit"))
+}
+
+func TestMessageIsEarlyAfterOneRequestIfTheOneInFrontDoesNotCommit(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		offsets []int
+		fails   string
+	}{"which is missing": {[]int{2, 3}, ""}, "which fails": {[]int{1, 2}, "order-1"}} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r, tr, proxy, isCommit := proxied(t, c.fails)
+			ctx, tenure := redistest.Soon(t), &message.Tenure{}
+			_, err := r.Process(ctx, ordered(at(0, tenure)))
+			redistest.Must(t, err)
+			before := len(proxy.Commands(isCommit))
+			var handlers sync.WaitGroup
+			g := link.Of(tr).Gather(ctx, len(c.offsets), 0, nil)
+			for _, offset := range c.offsets {
+				msg := ordered(at(offset, tenure, func(p *message.Position) { p.After = at(offset-1, nil).Offset }))
+				handlers.Go(func() {
+					defer g.Leave()
+					_, err := r.Process(g.Context(ctx), msg)
+					_, early := errors.AsType[*message.EarlyError](err)
+					if err == nil || early == (msg.ID() == c.fails) {
+						t.Errorf("message %s: %v", msg.ID(), err)
+					}
+				})
+			}
+			handlers.Wait()
+			if n := len(proxy.Commands(isCommit)) - before; n != 1 {
+				t.Errorf("%d requests", n)
+			}
+		})
+	}
+}
+
+func TestOrderIsReportedAsBrokenOnlyIfNoLostRequestCanCommit(t *testing.T) {
+	t.Parallel()
+	r, _, proxy, isCommit := proxied(t, "")
+	ctx, old, owner := redistest.Soon(t), &message.Tenure{}, &message.Tenure{}
+	for offset, tenure := range []*message.Tenure{old, owner} {
+		_, err := r.Process(ctx, ordered(at(offset, tenure)))
+		redistest.Must(t, err)
+	}
+	const certain = "luatx: not committed: "
+	proxy.Next(1, isCommit, respproxy.CutRequest())
+	stale := ordered(at(2, old))
+	_, err := r.Process(ctx, stale)
+	if !errors.Is(err, luatx.ErrFenced) || !strings.Contains(err.Error(), certain) || !rig.Settled(stale) || stale.Err() != nil {
+		t.Errorf("the former owner: %v, nacked with %v; want ErrFenced, and a message that is released", err, stale.Err())
+	}
+	proxy.Next(1, isCommit, respproxy.CutRequest())
+	_, err = r.Process(ctx, ordered(at(9, owner, func(p *message.Position) { p.After = at(8, nil).Offset })))
+	if _, early := errors.AsType[*message.EarlyError](err); !early || !strings.Contains(err.Error(), certain) {
+		t.Errorf("a message without the one in front of it: %v", err)
+	}
 }

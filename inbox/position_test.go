@@ -4,12 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/redis/go-redis/v9"
 
 	"github.com/luatx/luatx"
+	"github.com/luatx/luatx/admin"
 	"github.com/luatx/luatx/inbox"
 	"github.com/luatx/luatx/internal/group"
 	"github.com/luatx/luatx/internal/link"
@@ -70,6 +72,17 @@ func (c *counting) applied(want int) {
 	if err != nil && !errors.Is(err, redis.Nil) || got != want {
 		c.t.Errorf("applied %d times, want %d; %v", got, want, err)
 	}
+}
+
+// rewind sets the position of a partition back to an offset, or to the beginning if that is empty.
+func (c *counting) rewind(partition, offset string) {
+	c.t.Helper()
+	op, err := admin.NewOperator(c.tr, admin.OperatorConfig{Client: c.client, Name: "alice"})
+	redistest.Must(c.t, err)
+	_, err = op.Rewind(c.t.Context(), admin.Rewind{
+		Scope: c.tr.Config().Namespace + "/bill", Source: "orders", Partition: partition, Offset: offset, Reason: "drill",
+	})
+	redistest.Must(c.t, err)
 }
 
 // home returns the slot of aggregate a.
@@ -245,36 +258,173 @@ func TestMessageThatFailsForGoodIsParkedWithItsPosition(t *testing.T) {
 	})
 }
 
-func TestParkedEntryOfAStreamIsADeadLetterOfTheStream(t *testing.T) {
+// TestSharedTenureContinuesBehindARewind checks that a rewind fences a shared tenure once, and that of a single owner for good.
+func TestSharedTenureContinuesBehindARewind(t *testing.T) {
 	t.Parallel()
 	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
 		c := newCounting(t, client, inbox.PositionConfig{})
-		c.fail = message.Permanent(errHandler)
-		in := rig.Key(t, c.tr, "a", "orders")
-		msg := deliver(t, client, in, "1")
-		source, _ := msg.InputSource()
-		msg.WithValue(group.EntryKey{}, group.Entry(fields{"id", "1"}))
-		msg.SetAcking(message.NewAckingFrom(message.AckingConfig{Source: source, Position: at(1, &message.Tenure{})}))
-		if err := c.process(msg); err != nil {
-			t.Fatal(err)
+		for i, tenure := range []*message.Tenure{{Shared: true}, {}} {
+			partition := func(p *message.Position) { p.Partition = fmt.Sprint(i) }
+			redistest.Must(t, c.process(ordered(at(1, tenure, partition))))
+			c.rewind(fmt.Sprint(i), fmt.Sprintf("%020d", 1))
+			if err := c.process(ordered(at(2, tenure, partition))); !errors.Is(err, luatx.ErrFenced) {
+				t.Errorf("shared %t, the first message behind the rewind: %v, want ErrFenced", tenure.Shared, err)
+			}
+			err := c.process(ordered(at(2, tenure, partition)))
+			if tenure.Shared && err != nil || !tenure.Shared && !errors.Is(err, luatx.ErrFenced) {
+				t.Errorf("shared %t, the same message again: %v", tenure.Shared, err)
+			}
 		}
-		pending, err := client.XPending(t.Context(), in, "g").Result()
-		if err != nil || pending.Count != 0 {
-			t.Errorf("%+v pending, %v", pending, err)
+		c.applied(3)
+	})
+}
+
+// TestOrderHoldsBehindARewindToTheBeginning checks that a message which follows another one does not commit before it, although
+// the position has no offset.
+func TestOrderHoldsBehindARewindToTheBeginning(t *testing.T) {
+	t.Parallel()
+	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
+		c := newCounting(t, client, inbox.PositionConfig{})
+		redistest.Must(t, c.process(ordered(at(1, &message.Tenure{}))))
+		c.rewind("0", "")
+		owner := &message.Tenure{}
+		second := at(2, owner, func(p *message.Position) { p.After = fmt.Sprintf("%020d", 1) })
+		var early *message.EarlyError
+		if err := c.process(ordered(second)); !errors.As(err, &early) || early.Committed != "" {
+			t.Errorf("the second message before the first one: %v, want an EarlyError without a committed offset", err)
 		}
-		dead, err := group.ReadDead(t.Context(), client, group.DeadLetterKey(in), "-", "+", 10)
-		if err != nil || len(dead) != 1 || dead[0].Foreign || dead[0].Stream != in || dead[0].Entry != source.Entry ||
-			dead[0].Reason != errHandler.Error() || fmt.Sprint(dead[0].Fields) != "[id 1]" {
-			t.Errorf("dead letters %+v, %v", dead, err)
+		redistest.Must(t, c.process(ordered(at(1, owner))))
+		redistest.Must(t, c.process(ordered(second)))
+		c.applied(3)
+	})
+}
+
+// TestMessageWithoutAnIdentityIsParkedWithItsPosition checks that it is written as JSON, and that the following message is applied.
+func TestMessageWithoutAnIdentityIsParkedWithItsPosition(t *testing.T) {
+	t.Parallel()
+	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
+		var nameless error
+		c, tenure := newCounting(t, client, inbox.PositionConfig{MessageID: func(msg *message.Message) (message.Identity, error) {
+			return message.Identity{Source: "shop", ID: msg.ID()}, nameless
+		}}), &message.Tenure{}
+		nameless = errors.New("the order has no number")
+		msg := message.New(map[string]int{"n": 7}, rig.Order("x"), message.NewAckingFrom(message.AckingConfig{Position: at(1, tenure)}))
+		redistest.Must(t, c.process(msg))
+		wantSettled(t, msg, true)
+		letters, err := client.XRange(t.Context(), c.tr.Keyspace().TagKey(slot.Text(c.home()), "orders", "dead"), "-", "+").Result()
+		if err != nil || len(letters) != 1 || letters[0].Values["data"] != `{"n":7}` || letters[0].Values["ce_deadletterreason"] != "inbox: the order has no number" {
+			t.Errorf("dead letters %v, %v", letters, err)
+		}
+		nameless = nil
+		redistest.Must(t, c.process(ordered(at(1, tenure))))
+		c.applied(0)
+		redistest.Must(t, c.process(ordered(at(2, tenure))))
+		c.applied(1)
+	})
+}
+
+func TestIDsOfEventsComeFromTheIdentityOfTheMessage(t *testing.T) {
+	t.Parallel()
+	_, client := redistest.Mini(t)
+	emits := message.NewMiddleware(func(next message.ProcessFunc) message.ProcessFunc {
+		return func(ctx context.Context, msg *message.Message) ([]*message.Message, error) {
+			tx, _ := luatx.TxFromContext(ctx)
+			if err := rig.Emit(tx); err != nil {
+				return nil, err
+			}
+			return next(ctx, msg)
+		}
+	}, message.Traits{Name: "emits"})
+	emitted := func(id string, offset int) []string {
+		t.Helper()
+		c := newCounting(t, client, inbox.PositionConfig{Scope: "bills"}, emits)
+		position := message.NewAckingFrom(message.AckingConfig{Position: at(offset, &message.Tenure{})})
+		redistest.Must(t, c.process(message.New([]byte("{}"), rig.Order(id), position)))
+		ids, err := client.HKeys(t.Context(), link.Of(c.tr).Scripts.Shard(c.home()).Key("entries")).Result()
+		redistest.Must(t, err)
+		return ids
+	}
+	first := emitted("x", 1)
+	if again := emitted("x", 2); len(first) != 1 || !slices.Equal(again, first) {
+		t.Errorf("events %v, and %v at another offset", first, again)
+	}
+	if other := emitted("y", 1); slices.Equal(other, first) {
+		t.Errorf("events %v for another message", other)
+	}
+}
+
+func TestParkedEntryOfAStreamIsADeadLetterOfTheStream(t *testing.T) {
+	t.Parallel()
+	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
+		for _, named := range []string{"", "graveyard"} {
+			c := newCounting(t, client, inbox.PositionConfig{DeadLetter: named})
+			c.fail = message.Permanent(errHandler)
+			in := rig.Key(t, c.tr, "a", "orders")
+			msg := deliver(t, client, in, "1")
+			source, _ := msg.InputSource()
+			msg.WithValue(group.EntryKey{}, group.Entry(fields{"id", "1"}))
+			msg.SetAcking(message.NewAckingFrom(message.AckingConfig{Source: source, Position: at(1, &message.Tenure{})}))
+			if err := c.process(msg); err != nil {
+				t.Fatal(err)
+			}
+			pending, err := client.XPending(t.Context(), in, "g").Result()
+			if err != nil || pending.Count != 0 {
+				t.Errorf("%+v pending, %v", pending, err)
+			}
+			key := group.DeadLetterKey(in)
+			if named != "" {
+				key = c.tr.Keyspace().TagKey(slot.Text(c.home()), named)
+			}
+			dead, err := group.ReadDead(t.Context(), client, key, "-", "+", 10)
+			if err != nil || len(dead) != 1 || dead[0].Foreign || dead[0].Stream != in || dead[0].Entry != source.Entry ||
+				dead[0].Reason != errHandler.Error() || dead[0].Deliveries != 4 || fmt.Sprint(dead[0].Fields) != "[id 1]" {
+				t.Errorf("dead letters of %s: %+v, %v", key, dead, err)
+			}
 		}
 	})
 }
 
-// fields are those of an entry that was delivered once.
+func TestFailuresCountForOneMessageInOneTenure(t *testing.T) {
+	t.Parallel()
+	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
+		c, owner, former := newCounting(t, client, inbox.PositionConfig{MaxAttempts: 2}), &message.Tenure{}, &message.Tenure{}
+		c.fail = errHandler
+		for name, p := range map[string]message.Position{"of the former owner": at(1, former), "of the owner": at(1, owner), "of the next message": at(2, owner)} {
+			if err := c.process(ordered(p)); !errors.Is(err, errHandler) {
+				t.Errorf("the first failure %s: %v", name, err)
+			}
+		}
+	})
+}
+
+func TestMessageTakesEffectOnceForAllPositionsOfAScope(t *testing.T) {
+	t.Parallel()
+	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
+		for _, c := range []struct {
+			scopes [2]string
+			want   int
+		}{{[2]string{"", ""}, 2}, {[2]string{"one", "one"}, 1}, {[2]string{"one", "two"}, 2}} {
+			tr := rig.NewTransactor(t, client)
+			key := rig.Key(t, tr, "a", "n")
+			for i, handler := range []string{"bill", "ship"} {
+				r := router(t, handler, func(ctx context.Context) error {
+					return luatx.Queued(luatx.CmdableFromContext(ctx, client).Incr(ctx, key))
+				}, luatx.Middleware(tr), inbox.Position(inbox.PositionConfig{Scope: c.scopes[i]}))
+				_, err := r.Process(redistest.Soon(t), ordered(at(1, &message.Tenure{})))
+				redistest.Must(t, err)
+			}
+			if got, err := client.Get(t.Context(), key).Int(); err != nil || got != c.want {
+				t.Errorf("scopes %q: applied %d times, want %d; %v", c.scopes, got, c.want, err)
+			}
+		}
+	})
+}
+
+// fields are those of an entry that was delivered four times.
 type fields []string
 
 func (f fields) Fields() []string  { return f }
-func (f fields) Deliveries() int64 { return 1 }
+func (f fields) Deliveries() int64 { return 4 }
 
 func TestPrecheckAndFailedHandlerUseThePosition(t *testing.T) {
 	t.Parallel()
@@ -292,6 +442,22 @@ func TestPrecheckAndFailedHandlerUseThePosition(t *testing.T) {
 			t.Errorf("a handler that fails because its message was applied: %v", err)
 		}
 	})
+}
+
+func TestPositionHoldsOnAServerThatRestoresOnlyStrings(t *testing.T) {
+	t.Parallel()
+	_, client := redistest.Mini(t)
+	ctx, tr := redistest.Soon(t), rig.NewTransactor(t, client)
+	list := rig.Key(t, tr, "a", "list")
+	redistest.Must(t, client.RPush(ctx, list, "v").Err())
+	r := router(t, "bill", func(ctx context.Context) error {
+		pipe := luatx.CmdableFromContext(ctx, client)
+		return errors.Join(luatx.Queued(pipe.LPop(ctx, list)), luatx.Queued(pipe.Set(ctx, list+"2", "v", 0)))
+	}, luatx.Middleware(tr), inbox.Position(inbox.PositionConfig{}))
+	_, err := r.Process(ctx, ordered(at(1, &message.Tenure{})))
+	if failed, ok := errors.AsType[*luatx.CommandError](err); !ok || !strings.Contains(failed.Text, "is a list") {
+		t.Errorf("error %v", err)
+	}
 }
 
 func TestInvalidPositionConfigIsAnErrorAtStart(t *testing.T) {

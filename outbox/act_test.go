@@ -242,6 +242,7 @@ func TestDiscardedEventIsGoneAndItsLaneContinues(t *testing.T) {
 		y.emit("t", "d", "k", "head", "second", "third")
 		y.settle("sent", "", "", "", "sent")
 		y.park("odd", "plain", "head")
+		redistest.Must(t, client.HSet(redistest.Soon(t), keys{t, client, y.tr}.key("routes"), "plain", "elsewhere").Err())
 		if c := y.counts(); c.Waiting != 2 || c.Parked != 2 || c.Pending != 1 {
 			t.Errorf("%+v", c)
 		}
@@ -266,6 +267,21 @@ func TestDiscardedEventIsGoneAndItsLaneContinues(t *testing.T) {
 		}
 		if _, ids := y.claim(time.Hour); !slices.Contains(ids, "second") || slices.Contains(ids, "third") {
 			t.Errorf("due are %v", ids)
+		}
+	})
+}
+
+func TestDiscardKeepsASentEventThatIsParkedToo(t *testing.T) {
+	t.Parallel()
+	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
+		y, ctx := newYard(t, client), redistest.Soon(t)
+		y.emit("t", "d", "", "1")
+		y.settle("sent", "", "", "", "1")
+		redistest.Must(t, client.ZAdd(ctx, keys{t, client, y.tr}.key("parked"), redis.Z{Score: 1, Member: "1"}).Err())
+		got, err := y.store.Discard(ctx, y.slot, "double", "1")
+		wantAnswers(t, got, err, outbox.WrongState)
+		if !client.HExists(ctx, keys{t, client, y.tr}.key("entries"), "1").Val() {
+			t.Error("a sent event is forgotten")
 		}
 	})
 }
@@ -298,7 +314,8 @@ func TestErasedBodyIsInNoKeyAndItsEventStays(t *testing.T) {
 			t.Errorf("the body is still there: %s", text)
 		}
 		for _, id := range []string{"parked", "pending", "head", "waiting", "last"} {
-			if e := y.want(id, outbox.Parked); !e.Erased || e.Class != "erased" || e.Error != "asked to" || e.Message != nil || len(e.History) != 1 {
+			attempt := map[string]int{"parked": 1, "pending": 1}[id]
+			if e := y.want(id, outbox.Parked); !e.Erased || e.Class != "erased" || e.Error != "asked to" || e.Message != nil || len(e.History) != 1 || e.History[0].Attempt != attempt {
 				t.Errorf("erased: %+v", e)
 			}
 		}

@@ -10,6 +10,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/luatx/luatx/internal/link"
+	"github.com/luatx/luatx/internal/shard"
 	"github.com/luatx/luatx/internal/test/redistest"
 	"github.com/luatx/luatx/outbox"
 )
@@ -39,6 +40,7 @@ func TestBlockedListsParkedHeadsWithTheNumberOfEventsBehind(t *testing.T) {
 		y.emit("t", "d", "alone", "c1")
 		y.emit("t", "e", "moves", "d1", "d2")
 		y.park("odd", "plain")
+		y.same(y.blockedOf(outbox.Filter{Class: "odd"}))
 		y.park("odd", "b1")
 		y.park("even", "a1")
 		y.park("odd", "c1")
@@ -114,4 +116,18 @@ func TestBlockedMergesShardsByTimeAndReadsPages(t *testing.T) {
 			break
 		}
 	})
+}
+
+func TestBlockedListsAnEventThatCannotBeDecodedWithAnError(t *testing.T) {
+	t.Parallel()
+	y := newYard(t, redistest.Shared(t).Client(t))
+	y.enqueue(shard.Event{ID: "1", Body: []byte("no message"), Key: "j"})
+	y.enqueue(shard.Event{ID: "behind 1", Body: []byte("{}"), Key: "j"})
+	y.emit("t", "", "k", "2", "behind 2")
+	y.settle("parked", "", "odd", "no", "1", "2") // at the same time, so ordered by id
+	var got []string
+	for e, err := range y.store.Blocked(redistest.Soon(t), outbox.Filter{}) {
+		got = append(got, fmt.Sprint(e.ID, ":", e.HoldsBack, " ", err != nil))
+	}
+	y.same(got, "1:1 true", "2:1 false")
 }

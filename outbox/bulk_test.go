@@ -21,6 +21,7 @@ type field struct {
 	fate     func(Event) (State, time.Duration)
 	returned map[string]bool // failures that were returned
 	room     int             // a negative value allows any number
+	newer    map[string]bool // events that were parked meanwhile
 	fail     error
 	batch    []int
 }
@@ -57,6 +58,8 @@ func (f *field) rearm(_ context.Context, slot int, ids []string) (Answers, error
 		switch {
 		case f.events[n].Slot != slot:
 			list[i].Outcome = Unknown
+		case f.newer[id]:
+			list[i].Outcome = Newer
 		case f.room == 0:
 			list[i].Outcome = Full
 		default:
@@ -108,6 +111,14 @@ func after(d time.Duration, state State) func(Event) (State, time.Duration) {
 func byClass(e Event) (State, time.Duration) {
 	if e.Class == "odd" {
 		return Sent, time.Second
+	}
+	return Parked, time.Second
+}
+
+// slowOrParked parks the even events again and publishes the odd ones later than a canary waits.
+func slowOrParked(e Event) (State, time.Duration) {
+	if e.Class == "odd" {
+		return Sent, time.Minute
 	}
 	return Parked, time.Second
 }
@@ -166,6 +177,18 @@ func TestRearmAllHonorsLimitCanaryAndRate(t *testing.T) {
 			RearmOptions{Canary: 11},
 			RearmResult{Matched: 11, Rearmed: 11, Canary: Canary{Trying: 11}, Stopped: StoppedByCanary, Class: "even"},
 			30 * time.Second,
+		},
+		{
+			"a canary of which some die and some are slow", newField(100, slowOrParked),
+			RearmOptions{Canary: 4, MaxParkedAgain: 3, CanaryWait: 5 * time.Second},
+			RearmResult{Matched: 4, Rearmed: 4, Canary: Canary{ParkedAgain: 2, Trying: 2}, ParkedAgain: 2, Stopped: StoppedByCanary, Class: "even"},
+			5 * time.Second,
+		},
+		{
+			"a canary of which so many may die or be slow", newField(5, slowOrParked),
+			RearmOptions{Canary: 4, MaxParkedAgain: 4, CanaryWait: 5 * time.Second},
+			RearmResult{Matched: 5, Rearmed: 5, Canary: Canary{ParkedAgain: 2, Trying: 2}, ParkedAgain: 2},
+			5 * time.Second,
 		},
 		{
 			"a canary of which some may die", newField(100, byClass),
@@ -404,6 +427,33 @@ func TestRearmAllPollsLessOftenForManyShardsAndCountsEachFailureOnce(t *testing.
 			})
 		})
 	}
+}
+
+func TestLimitAndCanaryCountOnlyRearmedEvents(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		f := newField(40, after(0, Sent))
+		f.newer = map[string]bool{}
+		for i := 0; i < 40; i += 2 {
+			f.newer[fmt.Sprint(i)] = true
+		}
+		c := bulk{ground: f, opts: RearmOptions{Limit: 6, Canary: 4}.withDefaults()}
+		if err := c.run(t.Context()); err != nil || c.result.Rearmed != 6 || c.result.Canary.Sent != 4 || c.result.Skipped[Newer] < 5 {
+			t.Errorf("%+v: %v", c.result, err)
+		}
+	})
+}
+
+func TestRearmAllStopsIfTheCanaryFillsTheOutbox(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		f := newField(1000, after(0, Sent))
+		f.room = 3
+		c := bulk{ground: f, opts: RearmOptions{Canary: 10}.withDefaults()}
+		if err := c.run(t.Context()); err != nil || c.result.Stopped != StoppedFull || c.result.Rearmed != 3 || c.result.Matched != 10 || c.result.Canary.Sent != 3 {
+			t.Errorf("%+v: %v", c.result, err)
+		}
+	})
 }
 
 func TestMostFrequentClassIsTheStopReason(t *testing.T) {

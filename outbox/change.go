@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/luatx/luatx/internal/shard"
@@ -115,7 +114,7 @@ func (s *Store) ChangeAll(ctx context.Context, state State, f Filter, c Change, 
 		return result, err
 	}
 	why := c.why() + ": " + string(state) + " " + f.String()
-	o, err := s.begin(strings.ToValidUTF8(why[:min(len(why), maxReason)], ""))
+	o, err := s.begin(brief(why))
 	if err != nil {
 		return result, err
 	}

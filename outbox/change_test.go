@@ -2,15 +2,18 @@ package outbox_test
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"testing"
 	"time"
+	"unicode/utf8"
 
 	"github.com/redis/go-redis/v9"
 
 	"github.com/luatx/luatx"
 	"github.com/luatx/luatx/internal/link"
+	"github.com/luatx/luatx/internal/shard"
 	"github.com/luatx/luatx/internal/test/redistest"
 	"github.com/luatx/luatx/outbox"
 	"github.com/luatx/luatx/repair"
@@ -98,6 +101,35 @@ func TestListContinuesAfterAnEventOfAnyState(t *testing.T) {
 	})
 }
 
+// TestContinuedListHasEarlierEventsOfLaterShards continues behind an event that is due after those of the next shard.
+func TestContinuedListHasEarlierEventsOfLaterShards(t *testing.T) {
+	t.Parallel()
+	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
+		tr := newTransactor(t, client)
+		aggregates := map[int]string{}
+		for i := 0; len(aggregates) < 2; i++ {
+			aggregates[slotOf(t, tr, fmt.Sprint("a", i))] = fmt.Sprint("a", i)
+		}
+		slots := slices.Sorted(maps.Keys(aggregates))
+		for i, id := range []string{"late", "early"} {
+			_, err := tr.Transact(redistest.Soon(t), aggregates[slots[i]], func(tx *luatx.Tx) error {
+				return tx.Emit(luatx.Event{ID: id, Data: 1, At: time.Now().Add(time.Duration(2-i) * time.Hour)})
+			})
+			redistest.Must(t, err)
+		}
+		store := outbox.NewStore(tr)
+		for e, err := range store.List(redistest.Soon(t), outbox.Scheduled, outbox.ListOptions{}) {
+			redistest.Must(t, err)
+			var f outbox.Filter
+			slot, place, _ := link.PlaceOf(&e)
+			link.ContinueAt(&f, slot, place)
+			if got := listed(t, store.List(redistest.Soon(t), outbox.Scheduled, outbox.ListOptions{Filter: f})); slot == slots[0] && !slices.Equal(got, []string{"early"}) {
+				t.Errorf("behind %s: %v", e.ID, got)
+			}
+		}
+	})
+}
+
 func TestChangeAppliesEachActOnlyInItsStates(t *testing.T) {
 	t.Parallel()
 	ids := []string{"due", "failed", "later", "head", "second", "leased", "parked", "sent", "nobody"}
@@ -114,6 +146,7 @@ func TestChangeAppliesEachActOnlyInItsStates(t *testing.T) {
 			redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
 				y := newYard(t, client)
 				y.everyState()
+				redistest.Must(t, client.HSet(redistest.Soon(t), keys{t, client, y.tr}.key("routes"), "due", "elsewhere", "parked", "elsewhere").Err())
 				c := outbox.Change{Act: act, Reason: "why"}
 				if act == outbox.ActReschedule {
 					c.At = time.Now().Add(24 * time.Hour).Truncate(time.Millisecond)
@@ -132,6 +165,10 @@ func TestChangeAppliesEachActOnlyInItsStates(t *testing.T) {
 					y.changed(c, a.ID)
 				}
 				y.overview()
+				discarded := map[outbox.Act]int{outbox.ActCancel: changed, outbox.ActDiscard: changed}[act]
+				if got := y.counts().Totals.Discarded; got != int64(discarded) {
+					t.Errorf("%d are counted as discarded, want %d", got, discarded)
+				}
 				records := y.audit()
 				if n := len(records); n != 1 || records[0].Act != string(act) || records[0].Done != changed || !strings.HasPrefix(records[0].Why, "why") {
 					t.Errorf("%+v", records)
@@ -205,6 +242,7 @@ func TestLaneContinuesBehindADiscardedHeadAndWaitsBehindAParkedOne(t *testing.T)
 		change(outbox.ActDiscard, "2")
 		y.want("4", outbox.Waiting)
 		y.same(y.blockedOf(outbox.Filter{}), "3:1")
+		y.sound()
 		_, err := y.store.Rearm(redistest.Soon(t), y.slot, "3")
 		redistest.Must(t, err)
 		y.want("3", outbox.Pending)
@@ -214,19 +252,66 @@ func TestLaneContinuesBehindADiscardedHeadAndWaitsBehindAParkedOne(t *testing.T)
 	})
 }
 
-func TestRetryCountsTheAttemptOfALeaseThatHasEnded(t *testing.T) {
+func TestChangeCountsTheAttemptOfALeaseThatHasEnded(t *testing.T) {
 	t.Parallel()
 	server, client := redistest.Mini(t)
 	y := newYard(t, client)
 	start := time.Now().Truncate(time.Second)
 	server.SetTime(start)
-	y.emit("t", "d", "", "1")
+	y.emit("t", "d", "", "1", "2")
 	y.claim(time.Second)
 	server.SetTime(start.Add(time.Minute))
-	_, err := y.store.Change(redistest.Soon(t), y.slot, outbox.Change{Act: outbox.ActRetry, Reason: "why"}, "1")
-	redistest.Must(t, err)
+	for id, act := range map[string]outbox.Act{"1": outbox.ActRetry, "2": outbox.ActPark} {
+		_, err := y.store.Change(redistest.Soon(t), y.slot, outbox.Change{Act: act, Reason: "why"}, id)
+		redistest.Must(t, err)
+	}
 	if e := y.want("1", outbox.Pending); e.Attempts != 1 || !e.At.Equal(start.Add(time.Minute)) {
 		t.Errorf("%+v", e)
+	}
+	if e := y.want("2", outbox.Parked); e.Attempts != 1 || len(e.History) != 1 || e.History[0].Attempt != 1 {
+		t.Errorf("%+v", e)
+	}
+}
+
+func TestEventThatIsDueAtTheFirstMillisecondIsNotLeased(t *testing.T) {
+	t.Parallel()
+	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
+		y := newYard(t, client)
+		y.emit("t", "d", "", "1")
+		for _, c := range []outbox.Change{{Act: outbox.ActReschedule, At: time.UnixMilli(0)}, {Act: outbox.ActPark}} {
+			if c.Act == outbox.ActPark {
+				if e := y.want("1", outbox.Pending); !e.At.Equal(time.UnixMilli(0)) || e.Lease != "" || e.Attempts != 0 {
+					t.Errorf("%+v", e)
+				}
+			}
+			c.Reason = "why"
+			answers, err := y.store.Change(redistest.Soon(t), y.slot, c, "1")
+			wantAnswers(t, answers, err, outbox.Done)
+		}
+		if e := y.want("1", outbox.Parked); e.Attempts != 0 {
+			t.Errorf("%+v", e)
+		}
+	})
+}
+
+func TestLeaseHasEndedAtTheMillisecondOfItsEnd(t *testing.T) {
+	t.Parallel()
+	const leased = 10_000_000_000_000 // see internal/lua/_lease.lua
+	server, client := redistest.Mini(t)
+	y, now := newYard(t, client), time.Now().Truncate(time.Millisecond)
+	server.SetTime(now)
+	y.emit("t", "d", "", "1")
+	y.claim(time.Hour)
+	for _, c := range []struct {
+		left   time.Duration
+		state  outbox.State
+		answer outbox.Outcome
+	}{{time.Millisecond, outbox.Leased, outbox.InUse}, {0, outbox.Pending, outbox.Done}} {
+		ends := float64(now.Add(c.left).UnixMilli() - leased)
+		redistest.Must(t, client.ZAdd(redistest.Soon(t), keys{t, client, y.tr}.key("pending"), redis.Z{Score: ends, Member: "1"}).Err())
+		y.want("1", c.state)
+		answers, err := y.store.Change(redistest.Soon(t), y.slot, outbox.Change{Act: outbox.ActRetry, Reason: "why"}, "1")
+		wantAnswers(t, answers, err, c.answer)
 	}
 }
 
@@ -270,6 +355,9 @@ func TestChangeAllChangesTheFilteredEventsOfAStateUpToALimit(t *testing.T) {
 			if r.Act == "retry" && r.Why != "why: retrying all" {
 				t.Errorf("%+v", r)
 			}
+			if len(r.IDs) != min(100, r.Done) {
+				t.Errorf("%d ids of %d changed events are recorded", len(r.IDs), r.Done)
+			}
 		}
 	})
 }
@@ -304,4 +392,84 @@ func TestChangeRejectsInvalidRequests(t *testing.T) {
 	if _, err := outbox.NewStore(y.tr).Change(ctx, y.slot, c, "1"); err == nil || !strings.Contains(err.Error(), "store.As") {
 		t.Error(err)
 	}
+}
+
+func TestChangeAllReschedulesEachEventOnce(t *testing.T) {
+	t.Parallel()
+	y := newYard(t, redistest.Shared(t).Client(t))
+	ids := numbered(600)
+	y.emit("t", "d", "", ids...)
+	y.settle("failed", "", "slow", "too slow", ids...)
+	c := outbox.Change{Act: outbox.ActReschedule, Reason: "why", At: time.Now().Add(24 * time.Hour)} // behind those that are not listed yet
+	r, err := y.store.ChangeAll(redistest.Soon(t), outbox.Retrying, outbox.Filter{}, c, outbox.ChangeOptions{})
+	if err != nil || r.Matched != len(ids) || r.Done != len(ids) || r.Destinations["d"] != len(ids) {
+		t.Errorf("%+v, %v", r, err)
+	}
+}
+
+func TestChangeAllChangesEveryShardAndEventsThatCannotBeDecoded(t *testing.T) {
+	t.Parallel()
+	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
+		tr := newTransactor(t, client)
+		y := yard{t, tr, client, outbox.NewStore(tr).As("alice"), slotOf(t, tr, "a0")}
+		for i := range 12 {
+			redistest.Must(t, emit(tr, fmt.Sprint("a", i), fmt.Sprint("e", i)))
+		}
+		y.enqueue(shard.Event{ID: "0", Body: []byte("no message")})
+		r, err := y.store.ChangeAll(redistest.Soon(t), outbox.Pending, outbox.Filter{}, outbox.Change{Act: outbox.ActDiscard, Reason: "why"}, outbox.ChangeOptions{})
+		if err != nil || r.Matched != 13 || r.Done != 13 {
+			t.Errorf("%+v, %v", r, err)
+		}
+		wantCounts(t, y.store, outbox.Counts{})
+	})
+}
+
+func TestLongFilterIsCutInTheAudit(t *testing.T) {
+	t.Parallel()
+	y, ctx := newYard(t, redistest.Shared(t).Client(t)), redistest.Soon(t)
+	f := outbox.Filter{Text: "x" + strings.Repeat("ü", 509)}
+	y.emit("t", "", "", "1")
+	y.settle("parked", "", "odd", f.Text, "1")
+	armed, err := y.store.RearmAll(ctx, f, outbox.RearmOptions{})
+	redistest.Must(t, err)
+	changed, err := y.store.ChangeAll(ctx, outbox.Pending, f, outbox.Change{Act: outbox.ActDiscard, Reason: "why"}, outbox.ChangeOptions{})
+	redistest.Must(t, err)
+	_, err = y.store.Replay(ctx, time.Time{}, f, outbox.ReplayOptions{})
+	redistest.Must(t, err)
+	records := y.audit()
+	if armed.Rearmed != 1 || changed.Done != 1 || len(records) != 2 {
+		t.Fatalf("%+v, %+v, recorded %v", armed, changed, records)
+	}
+	for _, r := range records {
+		if n := len(r.Why); n < 1023 || n > 1024 || !utf8.ValidString(r.Why) || !strings.Contains(r.Why, `text="xüüü`) {
+			t.Errorf("%d bytes: %s", len(r.Why), r.Why)
+		}
+	}
+}
+
+func TestScheduledEventThatWasParkedIsNoLongerScheduled(t *testing.T) {
+	t.Parallel()
+	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
+		y, ctx := newYard(t, client), redistest.Soon(t)
+		y.schedule("1", time.Now().Add(time.Hour))
+		answers, err := y.store.Change(ctx, y.slot, outbox.Change{Act: outbox.ActPark, Reason: "why"}, "1")
+		wantAnswers(t, answers, err, outbox.Done)
+		if e := y.want("1", outbox.Parked); e.Scheduled {
+			t.Errorf("%+v", e)
+		}
+		for _, store := range []*outbox.Store{y.store, outbox.NewStore(y.tr)} {
+			if done, err := store.Cancel(ctx, "a", "1"); done || err != nil {
+				t.Errorf("cancelled %t, %v", done, err)
+			}
+			if done, err := store.Move(ctx, "a", "1", time.Now()); done || err != nil {
+				t.Errorf("moved %t, %v", done, err)
+			}
+		}
+		y.want("1", outbox.Parked)
+		answers, err = y.store.Rearm(ctx, y.slot, "1")
+		wantAnswers(t, answers, err, outbox.Done)
+		if e := y.want("1", outbox.Pending); e.Scheduled || e.At.After(time.Now().Add(time.Minute)) {
+			t.Errorf("%+v", e)
+		}
+	})
 }

@@ -96,8 +96,8 @@ func TestSettleChangesOnlyEventsOfItsLease(t *testing.T) {
 		redistest.Must(t, emit(tr, "a", "1", "2", "3", "4"))
 		taken, err := store.Claim(ctx, slot, work)
 		redistest.Must(t, err)
-		if ids := idsOf(taken); len(ids) != 4 {
-			t.Fatal(ids)
+		if ids, tried := idsOf(taken), s.hash("attempts"); len(ids) != 4 || len(tried) > 0 { // a first lease has none
+			t.Fatal(ids, tried)
 		}
 		done, err := store.Sent(ctx, slot, work, "1", "1", "unknown")
 		wantDone(t, done, err, 1, 0, 0)
@@ -143,17 +143,18 @@ func TestExtendChangesOnlyCurrentLeases(t *testing.T) {
 		tr, ctx := newTransactor(t, client, onePartition), redistest.Soon(t)
 		k, scripts := keys{t, client, tr}, link.Of(tr).Scripts
 		home := scripts.Shard(tr.Keyspace().Slots()[0])
-		redistest.Must(t, emit(tr, "a", "own", "held", "sent", "lost"))
-		claim, err := scripts.Claim(ctx, home, shard.Claiming{Limit: 4, Lease: time.Minute, Attempts: 10})
+		redistest.Must(t, emit(tr, "a", "own", "held", "sent", "lost", "oldest"))
+		claim, err := scripts.Claim(ctx, home, shard.Claiming{Limit: 5, Lease: time.Minute, Attempts: 10})
 		redistest.Must(t, err)
 		lease := claim.Lease
 		_, err = scripts.Settle(ctx, home, shard.Settling{Attempts: 10, Retention: time.Hour}, []shard.Settlement{{ID: "sent", What: "sent"}})
-		redistest.Must(t, err, client.ZAdd(ctx, k.key("pending"), redis.Z{Score: float64(time.Now().UnixMilli()), Member: "own"}, redis.Z{Score: -1, Member: "lost"}).Err())
+		redistest.Must(t, err, client.ZAdd(ctx, k.key("pending"), redis.Z{Score: float64(time.Now().UnixMilli()), Member: "own"},
+			redis.Z{Score: -1, Member: "lost"}, redis.Z{Score: 0, Member: "oldest"}).Err())
 		before := scores(t, k, "own", "held", "lost")
 		extended, err := scripts.Extend(ctx, home, time.Hour, []shard.Held{
-			{ID: "own"}, {ID: "held", Lease: lease}, {ID: "sent", Lease: lease}, {ID: "lost", Lease: lease},
+			{ID: "own"}, {ID: "held", Lease: lease}, {ID: "sent", Lease: lease}, {ID: "lost", Lease: lease}, {ID: "oldest"},
 		}, eval.Durability{})
-		if err != nil || !slices.Equal(extended.Held, []bool{true, true, false, false}) {
+		if err != nil || !slices.Equal(extended.Held, []bool{true, true, false, false, true}) {
 			t.Errorf("held: %v, %v", extended.Held, err)
 		}
 		after := scores(t, k, "own", "held", "lost")
@@ -225,8 +226,11 @@ func TestHistoryKeepsTheLastFiveFailuresUntilASuccess(t *testing.T) {
 		}
 		var lines []string
 		for line := range strings.SplitSeq(s.hash("errors")["e"], "\n") {
-			_, rest, _ := strings.Cut(line, " ")
+			at, rest, _ := strings.Cut(line, " ")
 			lines = append(lines, rest)
+			if len(at) != 13 {
+				t.Errorf("%q has no time in ms", line)
+			}
 		}
 		want := []string{"7 exhausted failure 6", "6 failed failure 5", "5 failed failure 4", "4 failed failure 3", "3 failed failure 2"}
 		if !slices.Equal(lines, want) {
@@ -311,15 +315,23 @@ func TestClaimReturnsTheDestinationThatAnOperatorSet(t *testing.T) {
 		tr, ctx := newTransactor(t, client, onePartition), redistest.Soon(t)
 		s, store, slot := keys{t, client, tr}, outbox.NewStore(tr), tr.Keyspace().Slots()[0]
 		redistest.Must(t, emit(tr, "a", "1", "2"))
-		redistest.Must(t, client.HSet(ctx, s.key("routes"), "2", "elsewhere").Err())
+		y := yard{t, tr, client, store, slot}
+		y.enqueue(shard.Event{ID: "3", Body: []byte("no message")})
+		redistest.Must(t, client.HSet(ctx, s.key("routes"), "2", "elsewhere", "3", "elsewhere").Err())
 		taken, err := store.Claim(ctx, slot, outbox.Work{})
 		redistest.Must(t, err)
 		for _, e := range taken.Events {
+			if e.ID == "3" {
+				if e.Message != nil || e.Err == nil {
+					t.Errorf("%+v", e)
+				}
+				continue
+			}
 			if want := map[string]string{"2": "elsewhere"}[e.ID]; e.Err != nil || e.Message.Destination() != want {
 				t.Errorf("%s to %q, %v", e.ID, e.Message.Destination(), e.Err)
 			}
 		}
-		_, err = store.Sent(ctx, slot, outbox.Work{}, "1", "2")
+		_, err = store.Sent(ctx, slot, outbox.Work{}, "1", "2", "3")
 		redistest.Must(t, err)
 		if left := s.hash("routes"); len(left) != 0 {
 			t.Errorf("%v", left)
@@ -344,5 +356,64 @@ func TestClaimRemovesIdsWithoutAnEvent(t *testing.T) {
 		if counts, err := store.Counts(ctx); err != nil || counts.Totals.Orphans != 1 {
 			t.Errorf("%d orphans counted, %v", counts.Totals.Orphans, err)
 		}
+	})
+}
+
+// TestLaneContinuesOnlyIfTheWorkSaysSo parks the head of a lane by a failure, or by a claim after a crash.
+func TestLaneContinuesOnlyIfTheWorkSaysSo(t *testing.T) {
+	t.Parallel()
+	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
+		for continues, state := range map[bool]outbox.State{false: outbox.Waiting, true: outbox.Pending} {
+			for name, park := range map[string]func(y yard, work outbox.Work){
+				"failure": func(y yard, work outbox.Work) {
+					work.Lease = time.Hour
+					taken, err := y.store.Claim(redistest.Soon(t), y.slot, work)
+					redistest.Must(t, err)
+					done, err := y.store.Failed(redistest.Soon(t), taken, work, outbox.Fault{ID: "1", Err: message.Permanent(errors.New("no"))})
+					wantDone(t, done, err, 1)
+				},
+				"claim": func(y yard, work outbox.Work) {
+					redistest.Eventually(t, "the event to be parked", func() bool {
+						taken, err := y.store.Claim(redistest.Soon(t), y.slot, work)
+						redistest.Must(t, err)
+						return taken.Parked == 1
+					})
+				},
+			} {
+				y := newYard(t, client)
+				y.emit("t", "", "k", "1", "2")
+				park(y, outbox.Work{Attempts: 1, Lease: time.Millisecond, LaneContinues: continues})
+				y.want("1", outbox.Parked)
+				if e := y.want("2", state); e.Attempts != 0 {
+					t.Errorf("after a %s: %+v", name, e)
+				}
+			}
+		}
+	})
+}
+
+func TestClaimTakesAtMostTheLimitOrAThousand(t *testing.T) {
+	t.Parallel()
+	y := newYard(t, redistest.Shared(t).Client(t))
+	y.emit("t", "", "", numbered(1103)...)
+	for _, c := range []struct{ limit, want int }{{2, 2}, {0, 100}, {1001, 1000}, {5, 1}} {
+		taken, err := y.store.Claim(redistest.Soon(t), y.slot, outbox.Work{Limit: c.limit, Lease: time.Hour})
+		if err != nil || len(taken.Events) != c.want {
+			t.Errorf("limit %d: %d events, want %d; %v", c.limit, len(taken.Events), c.want, err)
+		}
+	}
+}
+
+func TestLaneContinuesBehindAnEventWhoseBodyIsLost(t *testing.T) {
+	t.Parallel()
+	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
+		y := newYard(t, client)
+		y.emit("t", "", "k", "1", "2")
+		redistest.Must(t, client.HDel(redistest.Soon(t), keys{t, client, y.tr}.key("entries"), "1").Err())
+		taken, err := y.store.Claim(redistest.Soon(t), y.slot, outbox.Work{})
+		if err != nil || taken.Orphans != 1 || len(taken.Events) != 0 {
+			t.Errorf("claimed %+v, %v", taken, err)
+		}
+		y.want("2", outbox.Pending)
 	})
 }

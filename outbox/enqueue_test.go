@@ -263,3 +263,57 @@ func TestOnlyTheFirstEnqueuedEventOfAnEmptyShardWakes(t *testing.T) {
 		}
 	})
 }
+
+func TestRelayIsNotifiedOfEventsThatAnOperatorMakesDue(t *testing.T) {
+	t.Parallel()
+	y := newYard(t, redistest.Shared(t).Client(t))
+	y.emit("t", "", "", "parked", "failed", "sent")
+	y.park("odd", "parked")
+	y.settle("failed", "", "slow", "too slow", "failed")
+	y.settle("sent", "", "", "", "sent")
+	notified, ctx := inlineRelay{make(chan shard.Event, 10)}, redistest.Soon(t)
+	redistest.Must(t, link.Of(y.tr).Attach(notified))
+	want := func(err error, ids ...string) {
+		t.Helper()
+		redistest.Must(t, err)
+		got := []string{}
+		for len(notified.events) > 0 {
+			got = append(got, (<-notified.events).ID)
+		}
+		y.same(got, ids...)
+	}
+	want(second(y.store.Rearm(ctx, y.slot, "nobody")))
+	want(second(y.store.Rearm(ctx, y.slot, "parked")), "parked")
+	want(second(y.store.Change(ctx, y.slot, outbox.Change{Act: outbox.ActRetry, Reason: "why"}, "failed")), "failed")
+	want(second(y.store.Replay(ctx, time.Time{}, outbox.Filter{}, outbox.ReplayOptions{})), "sent")
+}
+
+func TestEnqueueClaimsAShardWithItsFirstEventAndLeavesTheInboxAsItIs(t *testing.T) {
+	t.Parallel()
+	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
+		tr, ctx := newTransactor(t, client, onePartition), redistest.Soon(t)
+		store, inbox := outbox.NewStore(tr), link.Of(tr).Scripts.Shard(tr.Keyspace().Slots()[0]).Key("inbox:a")
+		enqueue := func(want int, id string) {
+			t.Helper()
+			if n, err := store.Enqueue(ctx, "a", sold(id)); n != want || err != nil {
+				t.Errorf("%s: %d new, %v", id, n, err)
+			}
+		}
+		enqueue(1, "1")
+		meta := client.HGet(ctx, inbox, "id").Val()
+		if len(meta) < 28 {
+			t.Fatalf("the shard has the identity %q", meta)
+		}
+		older := "1700000000000" + "1" + "1800000000000" + meta[27:] // with a second generation and a tombstone
+		redistest.Must(t, client.HSet(ctx, inbox, "id", older).Err())
+		enqueue(1, "2")
+		if got := client.HGet(ctx, inbox, "id").Val(); got != older {
+			t.Errorf("the inbox had %q, and has %q", older, got)
+		}
+		redistest.Must(t, client.Del(ctx, inbox).Err())
+		enqueue(0, "2")
+		if n := client.Exists(ctx, inbox).Val(); n != 0 {
+			t.Error("an event that the shard had claims it")
+		}
+	})
+}

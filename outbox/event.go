@@ -86,7 +86,7 @@ type Failure struct {
 	At      time.Time // by the server's clock
 	Attempt int
 	// Class is the class of the failure, without blanks: the result of the error's method Class() string, or else refused,
-	// exhausted, malformed, crashed, failed, or erased. See docs/operations.md.
+	// exhausted, malformed, crashed, failed, erased, or operator. See docs/operations.md.
 	Class string
 	Text  string
 }

@@ -234,13 +234,14 @@ func TestReplayIgnoresEventsSentAfterItBegan(t *testing.T) {
 	t.Parallel()
 	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
 		y := newYard(t, client)
-		y.emit("t", "", "", "1", "2", "3")
-		y.settle("sent", "", "", "", "1", "2")
+		y.emit("t", "", "", "1", "2", "3", "5")
+		y.settle("sent", "", "", "", "1", "2", "5")
 		scripts := link.Of(y.tr).Scripts
 		home, began := scripts.Shard(y.slot), time.Now().Add(-time.Hour)
-		redistest.Must(t, client.ZAdd(redistest.Soon(t), home.Key("sent"), redis.Z{Score: float64(began.UnixMilli()), Member: "1"}).Err())
-		letters, err := scripts.Replay(redistest.Soon(t), home, shard.Act{Operation: "op"}, began, []string{"1", "2", "3", "4"})
-		if err != nil || letters != "dnwu" {
+		redistest.Must(t, client.ZAdd(redistest.Soon(t), home.Key("sent"), redis.Z{Score: float64(began.UnixMilli()), Member: "1"}).Err(),
+			client.ZRem(redistest.Soon(t), home.Key("sent"), "5").Err()) // until a repair
+		letters, err := scripts.Replay(redistest.Soon(t), home, shard.Act{Operation: "op"}, began, []string{"1", "2", "3", "4", "5"})
+		if err != nil || letters != "dnwuw" {
 			t.Errorf("%q, %v", letters, err)
 		}
 	})
@@ -251,8 +252,9 @@ func TestReplayNeverExceedsTheCapacityOfTheOutbox(t *testing.T) {
 	const size = len(`{"specversion":"1.0","id":"1","source":"/s","type":"t","destination":"","data":1}`)
 	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
 		for what, change := range map[string]func(*luatx.Config){
-			"events": func(c *luatx.Config) { c.OutboxCapacity = 3 },
-			"bytes":  func(c *luatx.Config) { c.OutboxBytes = 4*size - 1 },
+			"events":              func(c *luatx.Config) { c.OutboxCapacity = 3 },
+			"bytes":               func(c *luatx.Config) { c.OutboxBytes = 4*size - 1 },
+			"bytes that just fit": func(c *luatx.Config) { c.OutboxBytes = 3 * (size + 1) }, // the + of a given id counts
 		} {
 			y := newYard(t, client, change)
 			y.emit("t", "", "", "1", "2", "3")
@@ -262,6 +264,10 @@ func TestReplayNeverExceedsTheCapacityOfTheOutbox(t *testing.T) {
 			letters, err := scripts.Replay(redistest.Soon(t), scripts.Shard(y.slot), shard.Act{Operation: "op"}, time.Now().Add(time.Hour), []string{"1", "2", "3"})
 			if err != nil || letters != "ddf" {
 				t.Errorf("%s: %q, %v", what, letters, err)
+			}
+			r, err := y.store.Replay(redistest.Soon(t), time.Time{}, outbox.Filter{}, outbox.ReplayOptions{})
+			if err != nil || r.Matched != 1 || r.Replayed != 0 || r.Stopped != outbox.StoppedFull || r.Skipped[outbox.Full] != 1 {
+				t.Errorf("%s: %+v, %v", what, r, err)
 			}
 		}
 	})
@@ -419,6 +425,52 @@ func TestBoundedListsHaveEveryEventOnceWhenTheyAreContinued(t *testing.T) {
 				if len(seen) != of.want || pauses == 0 && name != "blocked" || slices.Max(slices.Collect(maps.Values(seen))) > 1 {
 					t.Errorf("%s, %s: %d events in %d parts, want %d", name, f, len(seen), pauses, of.want)
 				}
+			}
+		}
+	})
+}
+
+// TestReplayAtARateReplaysFewEventsAtOnce also checks that the audit has the operation of the result.
+func TestReplayAtARateReplaysFewEventsAtOnce(t *testing.T) {
+	t.Parallel()
+	y := newYard(t, redistest.Shared(t).Client(t))
+	y.emit("t", "", "", "1", "2")
+	y.settle("sent", "", "", "", "1", "2")
+	r, err := y.store.Replay(redistest.Soon(t), time.Time{}, outbox.Filter{}, outbox.ReplayOptions{Rate: 19})
+	if err != nil || r.Replayed != 2 {
+		t.Errorf("%+v, %v", r, err)
+	}
+	records := y.audit()
+	if len(records) != 2 {
+		t.Errorf("recorded %v", records)
+	}
+	for _, record := range records {
+		if record.Done != 1 || record.Operation != r.Operation {
+			t.Errorf("recorded %+v", record)
+		}
+	}
+}
+
+func TestImportNeverExceedsTheRoomForParkedEvents(t *testing.T) {
+	t.Parallel()
+	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
+		for what, change := range map[string]func(*luatx.Config){
+			"events": func(c *luatx.Config) { c.ParkedCapacity = 2 },
+			"bytes":  func(c *luatx.Config) { c.ParkedBytes = 2 * len(`+{"n":1}`) },
+		} {
+			y := newYard(t, client, change)
+			var lines strings.Builder
+			for i := range 4 {
+				fmt.Fprintf(&lines, `{"aggregate":"a","id":"%d","at":"2999-01-01T00:00:00Z","body":{"n":1}}`, i)
+			}
+			for _, imported := range []int{2, 0} {
+				r, err := y.store.Import(redistest.Soon(t), strings.NewReader(lines.String()))
+				if err != nil || r.Imported != imported || r.Skipped[outbox.Full] != 2 {
+					t.Errorf("%s: %+v, %v", what, r, err)
+				}
+			}
+			if e, _ := y.store.Show(redistest.Soon(t), y.slot, "0"); e.State != outbox.Parked || e.At.Year() == 2999 {
+				t.Errorf("parked in the future: %+v", e)
 			}
 		}
 	})

@@ -8,6 +8,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -18,6 +19,7 @@ import (
 	"github.com/luatx/luatx/internal/shard"
 	"github.com/luatx/luatx/internal/test/assert"
 	"github.com/luatx/luatx/internal/test/redistest"
+	"github.com/luatx/luatx/internal/test/respproxy"
 	"github.com/luatx/luatx/outbox"
 )
 
@@ -168,6 +170,44 @@ func TestEvictedLargeBodyIsSentAgainInsideTheScript(t *testing.T) {
 	})
 }
 
+func TestLargeBodyOfAKnownEventStaysOutsideTheScript(t *testing.T) {
+	t.Parallel()
+	proxy := redistest.Proxy(t, redistest.Shared(t).Addr())
+	y := newYard(t, redistest.Client(t, proxy.Addr()))
+	redistest.Must(t, y.emitLarge("1"))
+	var most atomic.Int64 // bytes of an argument
+	proxy.On(func(cmd []string) respproxy.Action {
+		if strings.EqualFold(cmd[0], "EVALSHA") {
+			for _, arg := range cmd {
+				most.Store(max(most.Load(), int64(len(arg))))
+			}
+		}
+		return respproxy.Pass()
+	})
+	redistest.Must(t, y.emitLarge("1"))
+	if most.Load() == 0 || most.Load() > 1000 {
+		t.Errorf("a script got an argument of %d bytes", most.Load())
+	}
+}
+
+func TestErasedLargeBodyOfASentEventIsDeletedThoughItsIDWasDerived(t *testing.T) {
+	t.Parallel()
+	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
+		ctx, y, id := redistest.Soon(t), newYard(t, client), ""
+		_, err := y.tr.Transact(ctx, "a", func(tx *luatx.Tx) error {
+			id = tx.EventID()
+			return tx.Emit(luatx.Event{Data: strings.Repeat("x", 40<<10)})
+		})
+		redistest.Must(t, err)
+		done, err := y.store.Sent(ctx, y.slot, outbox.Work{KeepSentBodies: true}, id)
+		wantDone(t, done, err, 1)
+		y.wantLargeBodies(1)
+		answers, err := y.store.Erase(ctx, y.slot, "test", id)
+		wantAnswers(t, answers, err, outbox.Done)
+		y.wantLargeBodies(0)
+	})
+}
+
 // TestLateCopyOfAStoredBodySetsNoExpiry sends the request that a retry on another connection may leave behind.
 func TestLateCopyOfAStoredBodySetsNoExpiry(t *testing.T) {
 	t.Parallel()
@@ -256,7 +296,7 @@ func TestOperationsWorkOnEventsWithLargeBodies(t *testing.T) {
 	})
 }
 
-func TestCancelDeletesTheLargeBodyOfAScheduledEvent(t *testing.T) {
+func TestCancelAndDiscardDeleteTheLargeBody(t *testing.T) {
 	t.Parallel()
 	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
 		ctx, y := redistest.Soon(t), newYard(t, client)
@@ -268,6 +308,10 @@ func TestCancelDeletesTheLargeBodyOfAScheduledEvent(t *testing.T) {
 		if done, err := y.store.Cancel(ctx, "a", "1"); !done || err != nil {
 			t.Errorf("cancelled %v, %v", done, err)
 		}
+		y.wantLargeBodies(0)
+		redistest.Must(t, y.emitLarge("2"))
+		answers, err := y.store.Change(ctx, y.slot, outbox.Change{Act: outbox.ActDiscard, Reason: "why"}, "2")
+		wantAnswers(t, answers, err, outbox.Done)
 		y.wantLargeBodies(0)
 		if counts := y.counts(); counts.Bytes != 0 || counts.Pending != 0 {
 			t.Errorf("counts %+v", counts)
@@ -317,6 +361,7 @@ func TestBlockedYieldsEachLargeEventOfAClassOnce(t *testing.T) {
 				want[i] = id + ":1"
 			}
 			y.same(y.blockedOf(outbox.Filter{Class: class}), want...)
+			y.same(listed(t, y.store.Parked(redistest.Soon(t), outbox.Filter{IDs: ids})), ids...)
 		}
 	})
 }

@@ -67,10 +67,14 @@ func (s *Store) List(ctx context.Context, state State, opts ListOptions) iter.Se
 			yield(Event{}, fmt.Errorf("outbox: the state %q does not exist; use one of %v", state, States()))
 		}
 	}
+	since := opts.Since
+	if byTime { // their times are full milliseconds
+		since = since.Truncate(time.Millisecond)
+	}
 	return func(yield func(Event, error) bool) {
 		every := yield
 		yield = func(e Event, err error) bool {
-			early := !byTime && state != Waiting && e.At.Before(opts.Since)
+			early := state != Waiting && e.At.Before(since)
 			return e.ID != "" && (early || !e.is(state)) || every(e, err)
 		}
 		if err := s.listFrom(ctx, state, f, of, find, yield); err != nil && !errors.Is(err, errEnough) {

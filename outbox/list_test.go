@@ -33,7 +33,7 @@ func TestEachEventIsListedOnlyInItsStateWithAllDetails(t *testing.T) {
 	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
 		y := newYard(t, client)
 		y.emit("t", "d", "", "leased", "sent", "bare")
-		_, taken := y.claim(time.Hour)
+		lease, taken := y.claim(time.Hour)
 		y.settle("sent", "", "", "", "sent", "bare")
 		y.emit("t", "d", "a\x00%", "head", "second", "third")
 		y.emit("t", "d", "b", "blocks", "blocked")
@@ -59,7 +59,7 @@ func TestEachEventIsListedOnlyInItsStateWithAllDetails(t *testing.T) {
 			outbox.Parked:  {"blocks", "parked"},
 			outbox.Pending: {"due", "failed", "head", "scheduled"},
 		} {
-			for _, opts := range []outbox.ListOptions{{}, {NoBodies: true}, {Slots: []int{y.slot}}} {
+			for _, opts := range []outbox.ListOptions{{}, {NoBodies: true}, {Slots: []int{y.slot}}, {Slots: []int{y.slot + 1}, Filter: outbox.Filter{Slots: []int{y.slot}}}} {
 				got := listed(t, y.store.List(redistest.Soon(t), state, opts))
 				slices.Sort(got)
 				if !slices.Equal(got, want) {
@@ -69,8 +69,33 @@ func TestEachEventIsListedOnlyInItsStateWithAllDetails(t *testing.T) {
 			if got := listed(t, y.store.List(redistest.Soon(t), state, outbox.ListOptions{Slots: []int{y.slot + 1}})); len(got) > 0 {
 				t.Errorf("another shard's: %v", got)
 			}
+			for e, err := range y.store.List(redistest.Soon(t), state, outbox.ListOptions{NoBodies: true}) {
+				if err != nil || e.Message != nil || e.Body != nil || e.Destination != "" {
+					t.Errorf("without its body: %+v, %v", e, err)
+				}
+			}
 			for _, id := range want {
 				e := y.want(id, state)
+				var young []string
+				for _, other := range want {
+					if state == outbox.Waiting || !y.want(other, state).At.Before(e.At) {
+						young = append(young, other)
+					}
+				}
+				since := e.At
+				if state == outbox.Waiting {
+					since = later
+				}
+				if got := listed(t, y.store.List(redistest.Soon(t), state, outbox.ListOptions{Since: later.Add(time.Hour), Filter: outbox.Filter{IDs: want}})); state != outbox.Waiting && len(got) > 0 {
+					t.Errorf("%s since a time in the future: %v", state, got)
+				}
+				for _, f := range []outbox.Filter{{}, {IDs: want}} {
+					got := listed(t, y.store.List(redistest.Soon(t), state, outbox.ListOptions{Since: since, Filter: f}))
+					slices.Sort(got)
+					if !slices.Equal(got, young) {
+						t.Errorf("%s since the time of %s: %v, want %v; %+v", state, id, got, young, f)
+					}
+				}
 				if e.Slot != y.slot || e.ID != id || (e.Message == nil) != (id == "bare") || e.At.IsZero() != (state == outbox.Waiting) {
 					t.Errorf("%+v", e)
 				}
@@ -83,7 +108,7 @@ func TestEachEventIsListedOnlyInItsStateWithAllDetails(t *testing.T) {
 		if len(e.History) != 5 || e.Attempts != 7 || e.Class != "slow" || e.Error != "took too long" || e.History[0].Attempt != 7 || e.History[4].Attempt != 3 || e.History[0].At.IsZero() {
 			t.Errorf("%+v", e)
 		}
-		if e := y.want("leased", outbox.Leased); e.Lease == "" || e.Attempts != 1 || time.Until(e.At) < 50*time.Minute {
+		if e := y.want("leased", outbox.Leased); e.Lease != lease || e.Attempts != 1 || time.Until(e.At) < 50*time.Minute {
 			t.Errorf("%+v", e)
 		}
 		if e := y.want("scheduled", outbox.Pending); !e.At.Equal(later) {

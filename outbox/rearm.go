@@ -104,7 +104,7 @@ func (s *Store) RearmAll(ctx context.Context, f Filter, opts RearmOptions) (Rear
 	}
 	opts = opts.withDefaults()
 	why := f.String()
-	o, err := s.begin(why[:min(len(why), maxReason)])
+	o, err := s.begin(brief(why))
 	if err != nil {
 		return RearmResult{}, err
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"iter"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -113,9 +114,19 @@ func TestListAndRearmApplyEachFieldOfAFilter(t *testing.T) {
 			if _, err := y.store.RearmAll(redistest.Soon(t), bad, outbox.RearmOptions{}); err == nil {
 				t.Errorf("%+v is taken", bad)
 			}
-			for _, err := range y.store.Parked(redistest.Soon(t), bad) {
-				if err == nil {
-					t.Errorf("%+v is taken", bad)
+			for name, list := range map[string]iter.Seq2[outbox.Event, error]{
+				"parked":  y.store.Parked(redistest.Soon(t), bad),
+				"blocked": y.store.Blocked(redistest.Soon(t), bad),
+				"sent":    y.store.List(redistest.Soon(t), outbox.Sent, outbox.ListOptions{Filter: bad}),
+			} {
+				failures := 0
+				for e, err := range list {
+					if failures++; err == nil || e.ID != "" {
+						t.Errorf("%s: %+v is taken", name, bad)
+					}
+				}
+				if failures != 1 {
+					t.Errorf("%s: %d errors about %+v", name, failures, bad)
 				}
 			}
 		}
@@ -214,6 +225,10 @@ func TestRearmedEventIsSentOnceToTheOperatorsDestination(t *testing.T) {
 		if e := y.want("1", outbox.Pending); e.Destination != "there" || e.Message.Destination() != "here" {
 			t.Errorf("%+v", e)
 		}
+		for destination, want := range map[string][]string{"here": {"1"}, "there": {}} { // a filter means that of the body
+			got := listed(t, y.store.List(redistest.Soon(t), outbox.Pending, outbox.ListOptions{Filter: outbox.Filter{Destination: destination}}))
+			y.same(got, want...)
+		}
 		m := &market{}
 		publish(t, y.tr, m, relay.Config{})
 		redistest.Eventually(t, "the event to be sent", func() bool { return m.sold.Load() == 1 })
@@ -274,6 +289,28 @@ func TestRearmNeverExceedsTheCapacityOfAShard(t *testing.T) {
 		}
 		if err := emit(y.tr, "a", "7"); !errors.Is(err, luatx.ErrOutboxFull) {
 			t.Error(err)
+		}
+	})
+}
+
+func TestNextEventOfALaneIsLeasedWithTheOperatorsDestination(t *testing.T) {
+	t.Parallel()
+	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
+		y, ctx := newYard(t, client), redistest.Soon(t)
+		y.emit("t", "here", "k", "1", "2")
+		y.park("odd", "1")
+		answers, err := y.store.Change(ctx, y.slot, outbox.Change{Act: outbox.ActPark, Reason: "why"}, "2")
+		wantAnswers(t, answers, err, outbox.Done)
+		result, err := y.store.RearmAll(ctx, outbox.Filter{}, outbox.RearmOptions{Destination: "there"})
+		if err != nil || result.Rearmed != 2 {
+			t.Errorf("%+v, %v", result, err)
+		}
+		y.want("2", outbox.Waiting)
+		scripts := link.Of(y.tr).Scripts
+		settled, err := scripts.Settle(ctx, scripts.Shard(y.slot), shard.Settling{Attempts: 10, Retention: time.Hour, Lease: time.Hour}, []shard.Settlement{{ID: "1", What: "sent"}})
+		redistest.Must(t, err)
+		if p := settled.Promoted; len(p) != 1 || p[0].ID != "2" || p[0].Route != "there" {
+			t.Errorf("leased %+v", p)
 		}
 	})
 }

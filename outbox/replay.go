@@ -40,7 +40,7 @@ func (s *Store) Replay(ctx context.Context, since time.Time, f Filter, opts Repl
 		return ReplayResult{}, fmt.Errorf("outbox: ReplayOptions.Limit is %d and Rate %v; use 0 for the default, or more", opts.Limit, opts.Rate)
 	}
 	why := "since " + since.UTC().Format(time.RFC3339) + ": " + f.String()
-	o, err := s.begin(why[:min(len(why), maxReason)])
+	o, err := s.begin(brief(why))
 	if err != nil {
 		return ReplayResult{}, err
 	}

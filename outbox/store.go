@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/luatx/luatx"
 	"github.com/luatx/luatx/internal/link"
@@ -132,6 +133,9 @@ const (
 	maxOperator = 256
 	maxReason   = 1024
 )
+
+// brief cuts a reason to at most maxReason bytes, between two characters.
+func brief(why string) string { return strings.ToValidUTF8(why[:min(len(why), maxReason)], "") }
 
 var errNobody = errors.New("outbox: the audit has no operator; use store.As(\"alice\")")
 

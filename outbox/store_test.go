@@ -116,6 +116,16 @@ func TestParkedListsEachEventOnceOverPagesAndShards(t *testing.T) {
 		if len(seen) != len(many)+1 {
 			t.Errorf("%d events listed, want %d", len(seen), len(many)+1)
 		}
+		slots := []int{slot, other}
+		slices.Sort(slots)
+		var order []int
+		for p, err := range outbox.NewStore(tr).Parked(redistest.Soon(t), outbox.Filter{Slots: []int{slots[1], slots[0]}}) {
+			redistest.Must(t, err)
+			order = append(order, p.Slot)
+		}
+		if got := slices.Compact(order); !slices.Equal(got, slots) {
+			t.Errorf("listed slot %v after the other, want %v", got, slots)
+		}
 	})
 }
 

@@ -141,10 +141,45 @@ func TestMarshalFuncReturnsTheFieldsOfAnEntry(t *testing.T) {
 		if _, err := r.Process(redistest.Soon(t), order("2")); !errors.Is(err, wrong) || err.Error() != "pipeline: output 1: marshal: wrong" {
 			t.Errorf("an output that cannot be encoded: %v", err)
 		}
+		r = emitting(t, outputs(1, 2), pipelined(client, pipeline.OutboxConfig{
+			Stream: key,
+			Destination: func(msg *message.Message) (string, error) {
+				if msg.Data == 2 {
+					return "", wrong
+				}
+				return "shop", nil
+			},
+		})...)
+		if _, err := r.Process(redistest.Soon(t), order("3")); !errors.Is(err, wrong) || err.Error() != "pipeline: output 1: destination: wrong" {
+			t.Errorf("an output without a destination: %v", err)
+		}
 		if n := len(entries(t, client, key)); n != 2 {
 			t.Errorf("its neighbour was added: %d entries", n)
 		}
 	})
+}
+
+// unencodable is a Marshaler that encodes nothing.
+type unencodable struct{ message.JSONMarshaler }
+
+func (unencodable) Marshal(any) ([]byte, error) { return nil, errHandler }
+
+func TestNothingIsWrittenIfAnOutputCannotBeEncodedByTheEngine(t *testing.T) {
+	t.Parallel()
+	_, client := redistest.Mini(t)
+	engine := message.NewEngine(message.EngineConfig{Marshaler: unencodable{}})
+	redistest.Must(t, engine.Router().Use(message.Chain(pipelined(client, pipeline.OutboxConfig{Stream: "out"})...)))
+	redistest.Must(t, engine.AddHandler("orders", nil, message.NewHandler(func(ctx context.Context, _ *message.TypedMessage[any]) ([]*message.Message, error) {
+		luatx.CmdableFromContext(ctx, client).Set(ctx, "k", 1, 0)
+		return outputs(1)(ctx)
+	})))
+	_, err := engine.Process(redistest.Soon(t), message.NewRaw(nil, rig.Order("1"), nil))
+	if !errors.Is(err, errHandler) || !errors.Is(err, message.ErrEncode) {
+		t.Errorf("error %v", err)
+	}
+	if n := client.Exists(redistest.Soon(t), "out", "k").Val(); n != 0 {
+		t.Errorf("%d keys were written", n)
+	}
 }
 
 func TestOutboxRejectsWrongStackBeforeHandlerRuns(t *testing.T) {

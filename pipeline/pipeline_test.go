@@ -53,8 +53,10 @@ func TestCommandsAreSentInOneExecAfterTheHandlerSucceeds(t *testing.T) {
 			}, 1, nil},
 		} {
 			ctx, before := redistest.Soon(t), len(seen())
+			var queued redis.Pipeliner
 			var count *redis.IntCmd
 			r := commands(t, proxied, func(cmds redis.Cmdable) error {
+				queued = cmds.(redis.Pipeliner)
 				if err := cmds.HSet(ctx, tag+name+"h", "f", "v").Err(); err != nil {
 					return err
 				}
@@ -68,6 +70,9 @@ func TestCommandsAreSentInOneExecAfterTheHandlerSucceeds(t *testing.T) {
 			outputs, err := r.Process(ctx, msg)
 			if len(outputs) != c.outputs || errors.Is(err, wrong) != (c.outputs == 0) {
 				t.Errorf("%s: %d outputs, error %v", name, len(outputs), err)
+			}
+			if n := queued.Len(); n > 0 && name != "panics" {
+				t.Errorf("%s: %d commands are still queued", name, n)
 			}
 			if wire := names(seen()[before:]); !slices.Equal(wire, c.wire) {
 				t.Errorf("%s: on the wire %v, want %v", name, wire, c.wire)

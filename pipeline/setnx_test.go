@@ -57,6 +57,31 @@ func TestSetNXAppliesOnceAndMarkLivesForRetention(t *testing.T) {
 	})
 }
 
+func TestSetNXKeepsSourceAndIDApartIfTheyHaveColons(t *testing.T) {
+	t.Parallel()
+	_, client := redistest.Mini(t)
+	runs := 0
+	r := router(t, func(context.Context) error { runs++; return nil }, pipeline.SetNX(client, pipeline.SetNXConfig{}))
+	for key, c := range map[string][2]string{
+		"inbox:http%3A//shop:42": {"http://shop", "42"},
+		"inbox:http://shop:42":   {"http", "//shop:42"},
+		"inbox:http%253A:42":     {"http%3A", "42"},
+		"inbox:http%3A:42":       {"http:", "42"},
+	} {
+		before := runs
+		for range 2 {
+			msg := order(c[1])
+			msg.Attributes["source"] = c[0]
+			if _, err := r.Process(redistest.Soon(t), msg); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if n := client.Exists(redistest.Soon(t), key).Val(); runs != before+1 || n != 1 {
+			t.Errorf("%q: %d runs, %d marks at %s", c, runs-before, n, key)
+		}
+	}
+}
+
 func TestSetNXRemovesMarkOfFailedHandlerEvenAfterItsContextHasEnded(t *testing.T) {
 	t.Parallel()
 	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
@@ -156,6 +181,20 @@ func TestSetNXWithLostReplyDoesNotTreatItsOwnMessageAsADuplicate(t *testing.T) {
 			}
 		})
 	}
+}
+
+func TestSetNXThatCannotReadAForeignMarkAcknowledgesNothing(t *testing.T) {
+	t.Parallel()
+	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
+		ctx, id := redistest.Soon(t), redistest.Tag(t)
+		redistest.Must(t, client.RPush(ctx, "inbox:/shop:"+id, "no mark").Err())
+		r := router(t, func(context.Context) error { t.Error("the handler ran"); return nil }, pipeline.SetNX(client, pipeline.SetNXConfig{}))
+		msg := order(id)
+		if _, err := r.Process(ctx, msg); err == nil || !strings.HasPrefix(err.Error(), "pipeline: SET NX: WRONGTYPE") {
+			t.Errorf("error %v", err)
+		}
+		wantSettled(t, msg, false)
+	})
 }
 
 func TestSetNXFailsWithoutServerOrMessageIdentity(t *testing.T) {

@@ -12,6 +12,8 @@ import (
 
 	"github.com/luatx/luatx"
 	"github.com/luatx/luatx/internal/link"
+	"github.com/luatx/luatx/internal/settle"
+	"github.com/luatx/luatx/internal/shard"
 	"github.com/luatx/luatx/internal/test/redistest"
 	"github.com/luatx/luatx/internal/test/rig"
 	"github.com/luatx/luatx/message"
@@ -100,6 +102,28 @@ func TestBarrierHoldsTheNextEventOfALane(t *testing.T) {
 	}
 	redistest.Must(t, replica.Resume())
 	redistest.Eventually(t, "the second event to be published", func() bool { return out.count("second") == 1 })
+}
+
+// TestBarrierPublishesOnlyEventsThatTheRelayHolds checks that a relay that has waited for the replicas of a batch publishes no
+// event of it that another process has settled meanwhile.
+func TestBarrierPublishesOnlyEventsThatTheRelayHolds(t *testing.T) {
+	t.Parallel()
+	master, _ := redistest.WithReplica(t)
+	tr := newTransactor(t, master.Client(t), func(c *luatx.Config) { c.Keyspace = luatx.Partitions(1) })
+	out := &gate{newSink(), "first", make(chan struct{}, 1), make(chan struct{})}
+	start(t, tr, out, relay.Config{Barrier: relay.Barrier{Replicas: 1}, Concurrency: 1})
+	emit(t, tr, "a", "first")
+	<-out.reached
+	emit(t, tr, "a", "gone", "kept")
+	scripts := link.Of(tr).Scripts
+	_, err := scripts.Settle(redistest.Soon(t), scripts.Shard(tr.Keyspace().Slots()[0]), shard.Settling{Attempts: 1, Retention: time.Hour},
+		[]shard.Settlement{{ID: "gone", What: settle.Sent}})
+	redistest.Must(t, err)
+	close(out.open)
+	redistest.Eventually(t, "the event that the relay holds to be published", func() bool { return out.count("kept") == 1 })
+	if out.count("gone") > 0 {
+		t.Error("it also published the event that another process had settled")
+	}
 }
 
 // having returns the ids of the published events that contain the text.
@@ -198,4 +222,69 @@ func TestBarrierWaitsForReplicasOfTheNodeOfItsShard(t *testing.T) {
 	}
 	redistest.Must(t, replica.Resume())
 	redistest.Eventually(t, "the other to be published", func() bool { return out.count("second") == 1 })
+}
+
+// TestBarrierParksAnEventOfALaneOnce checks that the relay settles the next events of a lane under the leases that it has renewed.
+func TestBarrierParksAnEventOfALaneOnce(t *testing.T) {
+	t.Parallel()
+	master, _ := redistest.WithReplica(t)
+	tr, out := newTransactor(t, master.Client(t)), newSink()
+	out.answer = func(id string, _ int) error {
+		if id == "e1" {
+			return message.Permanent(errNo)
+		}
+		return nil
+	}
+	start(t, tr, out, relay.Config{
+		Barrier: relay.Barrier{Replicas: 1}, Attempts: 1, OnPark: relay.LaneContinues, SweepInterval: 10 * time.Millisecond,
+	})
+	commit(t, tr, "a", ordered("k", "e0", "e1", "e2")...)
+	redistest.Eventually(t, "the lane to be settled", func() bool { return counts(t, tr) == outbox.Counts{Sent: 2, Parked: 1} })
+	if got := out.having("e"); !slices.Equal(got, []string{"e0", "e1", "e2"}) {
+		t.Errorf("published %v", got)
+	}
+}
+
+// TestBarrierPublishesABatchOfSeveralShards checks it with one event that another process has settled meanwhile.
+func TestBarrierPublishesABatchOfSeveralShards(t *testing.T) {
+	t.Parallel()
+	master, _ := redistest.WithReplica(t)
+	tr := newTransactor(t, master.Client(t), func(c *luatx.Config) { c.Keyspace = luatx.Partitions(12) })
+	out := &gate{newSink(), "first", make(chan struct{}, 1), make(chan struct{})}
+	start(t, tr, out, relay.Config{Barrier: relay.Barrier{Replicas: 1}, Concurrency: 1})
+	emit(t, tr, "a", "first")
+	<-out.reached
+	slots := tr.Keyspace().Slots()
+	for i := range 12 { // each shard in turn
+		emit(t, tr, aggregateIn(t, tr, slots[i%len(slots)]), fmt.Sprint("e", i))
+	}
+	scripts, gone := link.Of(tr).Scripts, 6
+	_, err := scripts.Settle(redistest.Soon(t), scripts.Shard(slots[gone%len(slots)]), shard.Settling{Attempts: 1, Retention: time.Hour},
+		[]shard.Settlement{{ID: fmt.Sprint("e", gone), What: settle.Sent}})
+	redistest.Must(t, err)
+	close(out.open)
+	redistest.Eventually(t, "all events to be settled", func() bool { return counts(t, tr) == outbox.Counts{Sent: 13} })
+	for i := range 12 {
+		if n := out.count(fmt.Sprint("e", i)); (n == 0) != (i == gone) || n > 1 {
+			t.Errorf("e%d was published %d times", i, n)
+		}
+	}
+}
+
+func TestBarrierRejectsAWaitThatOutlastsTheClient(t *testing.T) {
+	t.Parallel()
+	_, client := redistest.Mini(t)
+	tr, reads := newTransactor(t, client), client.Options().ReadTimeout
+	for _, c := range []struct {
+		barrier relay.Barrier
+		fine    bool
+	}{
+		{relay.Barrier{Replicas: 1, Timeout: reads - time.Millisecond}, true},
+		{relay.Barrier{Replicas: 1, Timeout: reads}, false},
+		{relay.Barrier{Timeout: reads}, true},
+	} {
+		if _, err := relay.New(tr, newSink(), relay.Config{Barrier: c.barrier}); (err == nil) != c.fine || err != nil && !strings.Contains(err.Error(), "ReadTimeout") {
+			t.Errorf("%+v with a ReadTimeout of %v: %v", c.barrier, reads, err)
+		}
+	}
 }

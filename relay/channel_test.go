@@ -57,6 +57,9 @@ func TestChannelReturnsAResultForEachSettlement(t *testing.T) {
 		if !errors.Is(errs[4], message.ErrNacked) || !errors.Is(errs[5], relay.ErrLater) {
 			t.Errorf("nacked without a reason: %v; released: %v", errs[4], errs[5])
 		}
+		if d, asked := message.RetryDelay(errs[5]); d != 0 || !asked {
+			t.Errorf("released for %v", d)
+		}
 		if !errors.Is(errs[6], relay.ErrUnavailable) || !errors.Is(errs[7], relay.ErrUnavailable) {
 			t.Errorf("not settled: %v; not received: %v", errs[6], errs[7])
 		}

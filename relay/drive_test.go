@@ -129,7 +129,11 @@ func TestStoppedDriveGivesUnfinishedEventsBack(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		publisher := relay.PublisherFunc(func(ctx context.Context, events []*message.RawMessage) []error {
 			cancel()
+			stopped := time.Now()
 			<-ctx.Done() // after DrainTimeout
+			if took := time.Since(stopped); took != 750*time.Millisecond {
+				t.Errorf("the call had %v left, want three quarters of a second", took)
+			}
 			panic(fmt.Sprint(len(events)))
 		})
 		if err := relay.Drive(ctx, source, publisher, relay.DriveConfig{Concurrency: 1, DrainTimeout: time.Second, Logger: quiet()}); err != nil {
@@ -154,6 +158,51 @@ func TestStoppedDriveGivesUnfinishedEventsBack(t *testing.T) {
 			t.Errorf("%+v was accepted", cfg)
 		}
 	}
+}
+
+// broken is a Source that cannot start.
+type broken struct{}
+
+func (broken) Source(context.Context) (<-chan *message.RawMessage, error) { return nil, errNo }
+
+func TestDriveReturnsTheErrorOfASourceThatCannotStart(t *testing.T) {
+	t.Parallel()
+	if err := relay.Drive(t.Context(), broken{}, relay.PublisherFunc(nil), relay.DriveConfig{}); !errors.Is(err, errNo) {
+		t.Errorf("%v, want %v", err, errNo)
+	}
+}
+
+func TestDriveBoundsConcurrentCalls(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		source, out := newMemory(numbered("e", 12)...), &meter{took: time.Second}
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan error, 1)
+		var calls []context.Context
+		began := time.Now()
+		go func() {
+			ended <- relay.Drive(ctx, source, relay.PublisherFunc(func(ctx context.Context, events []*message.RawMessage) []error {
+				out.mu.Lock()
+				calls = append(calls, ctx)
+				out.mu.Unlock()
+				return out.Publish(ctx, events)
+			}), relay.DriveConfig{BatchSize: 1, Concurrency: 3, Logger: quiet()})
+		}()
+		source.left.Wait()
+		if took := time.Since(began); took != 4*time.Second || out.most != 3 {
+			t.Errorf("12 calls of a second took %v, %d at a time", took, out.most)
+		}
+		synctest.Wait()
+		for i, call := range calls {
+			if call.Err() == nil {
+				t.Errorf("the context of call %d has not ended with the call", i)
+			}
+		}
+		cancel()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	})
 }
 
 func TestDriveWaitsForTheProbeOfAPausedDestination(t *testing.T) {
@@ -187,3 +236,153 @@ func TestDriveWaitsForTheProbeOfAPausedDestination(t *testing.T) {
 }
 
 func quiet() *slog.Logger { return slog.New(slog.DiscardHandler) }
+
+func TestDriveCallsThePublisherWithAtMostABatch(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		source, sizes := newMemory(numbered("e", 10)...), []int(nil)
+		publisher := relay.PublisherFunc(func(_ context.Context, events []*message.RawMessage) []error {
+			sizes = append(sizes, len(events)) // by one worker
+			time.Sleep(time.Second)            // meanwhile the source delivers the others
+			return nil
+		})
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan error, 1)
+		go func() {
+			ended <- relay.Drive(ctx, source, publisher, relay.DriveConfig{BatchSize: 3, Concurrency: 1, Logger: quiet()})
+		}()
+		source.left.Wait()
+		cancel()
+		if err := <-ended; err != nil || slices.Max(sizes) != 3 {
+			t.Errorf("%v, batches of %v", err, sizes)
+		}
+	})
+}
+
+// TestDriveHandsAnEventBackForTheDelayThatItsErrorRequests checks also which errors count as an attempt.
+func TestDriveHandsAnEventBackForTheDelayThatItsErrorRequests(t *testing.T) {
+	t.Parallel()
+	odd := errors.New("odd")
+	for name, c := range map[string]struct {
+		err  error
+		what string
+	}{
+		"later":       {relay.Later(odd, time.Minute), "untried"},
+		"unavailable": {relay.Unavailable(message.RetryAfter(odd, time.Minute)), "untried"},
+		"failed":      {message.RetryAfter(odd, time.Minute), "odd"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				source := newMemory("e")
+				var calls []time.Time
+				publisher := relay.PublisherFunc(func(context.Context, []*message.RawMessage) []error {
+					if calls = append(calls, time.Now()); len(calls) == 1 {
+						return []error{c.err}
+					}
+					return nil
+				})
+				ctx, cancel := context.WithCancel(t.Context())
+				ended := make(chan error, 1)
+				go func() { ended <- relay.Drive(ctx, source, publisher, relay.DriveConfig{Logger: quiet()}) }()
+				source.left.Wait()
+				cancel()
+				if err := <-ended; err != nil {
+					t.Error(err)
+				}
+				if took := calls[1].Sub(calls[0]); took != time.Minute || !slices.Equal(source.log["e"], []string{c.what, "ack"}) {
+					t.Errorf("published again after %v, settled %v", took, source.log["e"])
+				}
+			})
+		})
+	}
+}
+
+func TestDrivePausesOnlyTheDestinationThatIsUnavailable(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		source := newMemory("dead", "alive0", "alive1")
+		dead := true
+		publisher := relay.WithScope(relay.PublisherFunc(func(_ context.Context, events []*message.RawMessage) []error {
+			if dead && events[0].ID() == "dead" {
+				dead = false
+				return []error{relay.Unavailable(errors.New("down"))}
+			}
+			return nil
+		}), func(e *message.RawMessage) string { return e.ID()[:4] })
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan error, 1)
+		go func() {
+			ended <- relay.Drive(ctx, source, publisher, relay.DriveConfig{BatchSize: 1, Concurrency: 1, Logger: quiet()})
+		}()
+		source.left.Wait()
+		cancel()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+		for _, id := range []string{"alive0", "alive1"} {
+			if !slices.Equal(source.log[id], []string{"ack"}) {
+				t.Errorf("%s: %v", id, source.log[id])
+			}
+		}
+	})
+}
+
+// TestObserverOfDriveReceivesCallsOutagesAndStuckCalls checks one destination that is down at first, and one whose first call hangs.
+func TestObserverOfDriveReceivesCallsOutagesAndStuckCalls(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		source, release := newMemory("down", "hangs"), make(chan struct{})
+		var mu sync.Mutex
+		calls, told := map[string]int{}, map[string][]string{}
+		publisher := relay.WithScope(relay.PublisherFunc(func(_ context.Context, events []*message.RawMessage) []error {
+			id := events[0].ID()
+			mu.Lock()
+			calls[id]++
+			first := calls[id] == 1
+			mu.Unlock()
+			switch {
+			case first && id == "down":
+				return []error{relay.Unavailable(errNo)}
+			case first:
+				<-release
+			}
+			return nil
+		}), func(e *message.RawMessage) string { return e.ID() })
+		tell := func(destination, what string) {
+			mu.Lock()
+			defer mu.Unlock()
+			told[destination] = append(told[destination], what)
+		}
+		observer := relay.Observer{
+			Published: func(_ context.Context, p relay.Published) {
+				tell(p.Destination, fmt.Sprint("published ", p.Events, " ", p.Failed))
+			},
+			Settled: func(context.Context, relay.Settled) { t.Error("told of settled events") },
+			Outage:  func(_ context.Context, o relay.Outage) { tell(o.Destination, fmt.Sprint("outage over ", o.Over)) },
+			Stuck: func(_ context.Context, s relay.Stuck) {
+				tell(s.Destination, fmt.Sprint("stuck ", s.Events, " returned ", s.Returned))
+			},
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan error, 1)
+		go func() {
+			ended <- relay.Drive(ctx, source, publisher, relay.DriveConfig{Timeout: time.Second, Observer: observer, Logger: quiet()})
+		}()
+		source.left.Wait()
+		close(release)
+		cancel()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+		synctest.Wait()
+		for destination, want := range map[string][]string{
+			"down":  {"published 1 1", "outage over false", "published 1 0", "outage over true"},
+			"hangs": {"stuck 1 returned false", "published 1 1", "published 1 0", "stuck 1 returned true"},
+		} {
+			if got := told[destination]; !slices.Equal(got, want) {
+				t.Errorf("%s: %q, want %q", destination, got, want)
+			}
+		}
+	})
+}

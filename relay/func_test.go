@@ -101,6 +101,9 @@ func TestFuncStopsAfterAnUnavailableError(t *testing.T) {
 			if i < 10 && err != nil || i >= 10 && !errors.Is(err, relay.ErrLater) {
 				t.Errorf("event %d: %v", i, err)
 			}
+			if d, asked := message.RetryDelay(err); d != 0 || asked != (i >= 10) {
+				t.Errorf("event %d is given back for %v", i, d)
+			}
 		}
 	})
 }

@@ -197,7 +197,9 @@ func TestHTTPHonorsRetryAfterUpToItsCap(t *testing.T) {
 		want  time.Duration
 		asked bool
 	}{
-		"seconds":     {"7", 7 * time.Second, true},
+		"seconds":     {"12", 12 * time.Second, true},
+		"a long time": {"2147483647", time.Minute, true},
+		"no time":     {"2147483648", 0, false},
 		"date":        {now.Add(9 * time.Second).Format(http.TimeFormat), 9 * time.Second, true},
 		"a past date": {now.Add(-time.Hour).Format(http.TimeFormat), 0, true},
 		"too long":    {"100000", time.Minute, true},
@@ -249,21 +251,32 @@ func TestHTTPDistinguishesUnreachableFromHangingReceivers(t *testing.T) {
 		panic(http.ErrAbortHandler)
 	})
 	plain := receiver(t, func(http.ResponseWriter, *http.Request) {})
-	tests := map[string]struct{ url, fate, class string }{
-		"closed":   {closed.URL, "unavailable", "network"},
-		"no name":  {"http://no-such-host.invalid", "unavailable", "network"},
-		"no TLS":   {strings.Replace(plain.URL, "http:", "https:", 1), "unavailable", "network"},
-		"no hello": {"https://" + silent.Addr().String(), "unavailable", "network"},
-		"hangs":    {hangs.URL, "refused", "no_answer"},
-		"dies":     {dies.URL, "refused", "no_answer"},
+	const short, long = 300 * time.Millisecond, time.Minute
+	tests := map[string]struct {
+		url, fate, class string
+		timeout, lease   time.Duration
+	}{
+		"closed":              {closed.URL, "unavailable", "network", short, long},
+		"no name":             {"http://no-such-host.invalid", "unavailable", "network", short, long},
+		"no TLS":              {strings.Replace(plain.URL, "http:", "https:", 1), "unavailable", "network", short, long},
+		"no hello":            {"https://" + silent.Addr().String(), "unavailable", "network", short, long},
+		"no hello in a lease": {"https://" + silent.Addr().String(), "later", "", long, short},
+		"hangs":               {hangs.URL, "refused", "no_answer", short, long},
+		"hangs for a lease":   {hangs.URL, "refused", "no_answer", long, short},
+		"dies":                {dies.URL, "refused", "no_answer", short, long},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			p := newHTTP(t, relay.HTTPConfig{URL: test.url + "?token=secret", Timeout: 300 * time.Millisecond})
-			err := p.Publish(t.Context(), rawEvents(1))[0]
+			p := newHTTP(t, relay.HTTPConfig{URL: test.url + "?token=secret", Timeout: test.timeout})
+			ctx, cancel := context.WithTimeout(t.Context(), test.lease)
+			defer cancel()
+			err := p.Publish(ctx, rawEvents(1))[0]
 			if fate(err) != test.fate || class(err) != test.class || strings.Contains(err.Error(), "secret") {
 				t.Errorf("%s (%s): %v", fate(err), class(err), err)
+			}
+			if d, _ := message.RetryDelay(err); d != 0 {
+				t.Errorf("it is given back for %v", d)
 			}
 		})
 	}
@@ -330,8 +343,8 @@ func TestHTTPEventWithoutTimeLeftLosesNoAttempt(t *testing.T) {
 	cancel()
 	for _, mode := range []cehttp.Mode{cehttp.Structured, cehttp.Batched} {
 		for _, err := range newHTTP(t, relay.HTTPConfig{URL: server.URL, Mode: mode}).Publish(ctx, rawEvents(20)) {
-			if fate(err) != "later" {
-				t.Errorf("%v", err)
+			if d, asked := message.RetryDelay(err); fate(err) != "later" || d != 0 || !asked {
+				t.Errorf("%v, after %v", err, d)
 			}
 		}
 	}
@@ -370,10 +383,13 @@ func TestHTTPFollowsRedirectsIfTheClientDoes(t *testing.T) {
 		_, err := cehttp.Read(w, r, cehttp.ReadConfig{DisableVerification: true})
 		w.WriteHeader(cehttp.Status(err))
 	})
-	client := *server.Client()
-	client.CheckRedirect = func(*http.Request, []*http.Request) error { return nil }
-	if err := newHTTP(t, relay.HTTPConfig{URL: server.URL, Client: &client}).Publish(t.Context(), rawEvents(1))[0]; err != nil {
-		t.Error(err)
+	follows := *server.Client()
+	follows.CheckRedirect = func(*http.Request, []*http.Request) error { return nil }
+	for want, client := range map[string]*http.Client{"sent ": &follows, "refused http_308": server.Client()} {
+		err := newHTTP(t, relay.HTTPConfig{URL: server.URL, Client: client}).Publish(t.Context(), rawEvents(1))[0]
+		if got := fate(err) + " " + class(err); got != want {
+			t.Errorf("%s: %v, want %s", got, err, want)
+		}
 	}
 }
 

@@ -49,7 +49,7 @@ func (r inlineRelay) Committed(slot int, events []shard.Event, reserved bool) {
 	}
 	switch {
 	case len(own) > 0:
-		r.inline <- handover{slot, own} // never blocks: the channel has room for every reservation
+		r.inline <- handover{time.Now(), slot, own} // never blocks: the channel has room for every reservation
 	case reserved:
 		r.waiting.Add(-1)
 	}
@@ -63,7 +63,6 @@ func (r *Relay) publishInline(ctx, work context.Context) {
 		case <-ctx.Done():
 			return
 		case first := <-r.inline:
-			taken := time.Now()
 			batch := r.gather(first)
 			r.waiting.Add(-int64(len(batch)))
 			events := make([]leased, 0, len(batch))
@@ -74,7 +73,7 @@ func (r *Relay) publishInline(ctx, work context.Context) {
 			}
 			for len(events) > 0 {
 				n := min(len(events), r.cfg.BatchSize)
-				r.publish(work, taken, events[:n], nothing)
+				r.publish(work, first.at, events[:n], nothing)
 				events = events[n:]
 			}
 		}

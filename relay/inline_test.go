@@ -8,6 +8,7 @@ import (
 	"github.com/luatx/luatx/internal/link"
 	"github.com/luatx/luatx/internal/shard"
 	"github.com/luatx/luatx/internal/test/redistest"
+	"github.com/luatx/luatx/message"
 	"github.com/luatx/luatx/relay"
 )
 
@@ -69,5 +70,31 @@ func TestRelayLendsItsOnlyInlineSlotAgain(t *testing.T) {
 	}
 	if n := out.count("plain"); n != 2 {
 		t.Errorf("the event was published inline %d times, want 2", n)
+	}
+}
+
+// TestInlineEventThatHasWaitedHasTheRestOfItsLease checks that its call ends before another relay may claim it.
+func TestInlineEventThatHasWaitedHasTheRestOfItsLease(t *testing.T) {
+	t.Parallel()
+	tr := newTransactor(t, redistest.Shared(t).Client(t))
+	const lease = 30 * time.Second
+	reached, open, ends := make(chan struct{}), make(chan struct{}), make(chan time.Time, 1)
+	start(t, tr, relay.PublisherFunc(func(ctx context.Context, events []*message.RawMessage) []error {
+		if events[0].ID() == "first" {
+			close(reached)
+			<-open
+			return nil
+		}
+		end, _ := ctx.Deadline()
+		ends <- end
+		return nil
+	}), relay.Config{Concurrency: 1, Lease: lease})
+	emit(t, tr, "a", "first")
+	<-reached
+	emit(t, tr, "a", "second")
+	committed := time.Now()
+	close(open)
+	if end := <-ends; end.After(committed.Add(lease * 2 / 3)) {
+		t.Errorf("its call may take until %v after two thirds of its lease", end.Sub(committed.Add(lease*2/3)))
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 	"sync"
@@ -370,6 +371,8 @@ func TestLimitRejectsInvalidConfig(t *testing.T) {
 	for want, cfg := range map[string]relay.LimitConfig{
 		"set one of them": {},
 		"Rate is -1":      {Rate: -1},
+		"Rate is NaN":     {Rate: math.NaN()},
+		"Rate is +Inf":    {Rate: math.Inf(1), Concurrency: 1},
 		"Wait":            {Rate: 1, Wait: -1},
 	} {
 		if _, err := relay.Limit(newSink(), cfg); err == nil || !strings.Contains(err.Error(), want) {

@@ -122,20 +122,73 @@ func TestLimitContinuesAfterACallLeaves(t *testing.T) {
 func TestLimitTurnsFollowTheWeightsOfTenants(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		out := &meter{}
 		weight := func(tenant string) int { return map[string]int{"a": 2}[tenant] }
-		l := limit(t, out, relay.LimitConfig{Rate: 10, Burst: 1, Wait: time.Hour, Tenant: byTenant, Weight: weight})
-		var side sync.WaitGroup
-		for tenant, n := range map[string]int{"a": 5, "b": 3} {
-			side.Go(func() {
-				if tenant == "b" {
-					synctest.Wait()
-				}
-				l.Publish(t.Context(), rawEvents(n, ofTenant(tenant)))
-			})
+		if got, want := turns(t, weight, 0), []string{"a0", "a1", "b0", "a2", "a3", "b1", "a4", "b2"}; !slices.Equal(got, want) {
+			t.Errorf("%v, want %v", got, want)
 		}
-		side.Wait()
-		if got, want := out.ids(), []string{"a0", "a1", "b0", "a2", "a3", "b1", "a4", "b2"}; !slices.Equal(got, want) {
+		if got, want := turns(t, nil, 0), []string{"a0", "a1", "b0", "a2", "b1", "a3", "b2", "a4"}; !slices.Equal(got, want) {
+			t.Errorf("without weights %v, want %v", got, want)
+		}
+	})
+}
+
+// turns returns the order of five events of the tenant a and three of b. After a while it ends the context of an earlier call.
+func turns(t *testing.T, weight func(string) int, after time.Duration) []string {
+	t.Helper()
+	out := &meter{}
+	l := limit(t, out, relay.LimitConfig{Rate: 10, Burst: 1, Wait: time.Hour, Tenant: byTenant, Weight: weight})
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	l.Publish(ctx, rawEvents(1, ofTenant("earlier")))
+	<-time.After(100 * time.Millisecond)
+	time.AfterFunc(after, cancel)
+	var side sync.WaitGroup
+	for tenant, n := range map[string]int{"a": 5, "b": 3} {
+		side.Go(func() {
+			if tenant == "b" {
+				<-time.After(time.Nanosecond)
+			}
+			l.Publish(t.Context(), rawEvents(n, ofTenant(tenant)))
+		})
+	}
+	side.Wait()
+	return out.ids()[1:]
+}
+
+func TestLimitKeepsTheTurnsIfTheContextOfAFinishedCallEnds(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		weight := func(string) int { return 2 }
+		want := []string{"a0", "a1", "b0", "b1", "a2", "a3", "b2", "a4"}
+		for after := 50 * time.Millisecond; after < 800*time.Millisecond; after += 100 * time.Millisecond {
+			if got := turns(t, weight, after); !slices.Equal(got, want) {
+				t.Errorf("it ends after %v: %v, want %v", after, got, want)
+			}
+		}
+	})
+}
+
+// TestLimitOrdersEventsByItsKey checks it with events whose partition keys are all the same.
+func TestLimitOrdersEventsByItsKey(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		out := &meter{took: time.Second, answer: func(e *message.RawMessage) error {
+			if e.ID() == "2" {
+				return errors.New("refused")
+			}
+			return nil
+		}}
+		l := limit(t, out, relay.LimitConfig{Concurrency: 50, Wait: time.Hour, Key: (*message.RawMessage).Subject})
+		var got []string
+		for _, err := range l.Publish(t.Context(), rawEvents(6, func(i int, a message.Attributes) {
+			a["partitionkey"] = "one"
+			if i%2 == 0 {
+				a["subject"] = "k"
+			}
+		})) {
+			got = append(got, fate(err))
+		}
+		if want := []string{"sent", "sent", "refused", "sent", "later", "sent"}; !slices.Equal(got, want) {
 			t.Errorf("%v, want %v", got, want)
 		}
 	})

@@ -21,7 +21,7 @@ type Observer struct {
 	Published func(context.Context, Published)
 	// Settled is called when a shard has stored the results of its events.
 	Settled func(context.Context, Settled)
-	// Outage is called when a destination becomes unavailable, and when it is available again.
+	// Outage is called when a destination becomes unavailable, and then when it is available again.
 	Outage func(context.Context, Outage)
 	// Stuck is called when the relay abandons a call of the Publisher that does not return, and when such a call returns.
 	Stuck func(context.Context, Stuck)

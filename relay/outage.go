@@ -33,7 +33,15 @@ type outages struct {
 
 	mu    sync.Mutex
 	down  map[string]*outage
-	stuck int // abandoned calls that have not returned
+	stuck int           // abandoned calls that have not returned
+	told  chan struct{} // closed when the latest change has been reported; nil if there was none
+}
+
+// change is the beginning or the end of an outage.
+type change struct {
+	at           time.Time
+	tries        int // that an outage had when it ended
+	before, told chan struct{}
 }
 
 type outage struct {
@@ -78,26 +86,29 @@ func (o *outages) enter(scope string, n int) entry {
 // Unavailable must wait.
 func (o *outages) note(ctx context.Context, scope string, in entry, errs []error) time.Duration {
 	asked, there, down := verdict(errs)
-	pause, tries, at := o.judge(scope, in, asked, there, down)
-	if at.IsZero() {
+	pause, c := o.judge(scope, in, asked, there, down)
+	if c == nil {
 		return pause
 	}
+	if c.before != nil {
+		<-c.before // the end of an outage is reported after its beginning
+	}
+	defer close(c.told)
 	log := o.log
 	if scope != "" {
 		log = log.With("destination", scope)
 	}
 	if down == nil {
-		log.Info("relay: publisher available", "tries", tries)
+		log.Info("relay: publisher available", "tries", c.tries)
 	} else {
 		log.Error("relay: publisher unavailable", "error", down)
 	}
-	observe.Tell(ctx, o.log, o.notify, Outage{Destination: scope, At: at, Over: down == nil, Err: down})
+	observe.Tell(ctx, o.log, o.notify, Outage{Destination: scope, At: c.at, Over: down == nil, Err: down})
 	return pause
 }
 
-// judge is note without the notifications. The returned time is when an outage began, or when it ended after the returned
-// number of tries. It is zero if nothing changed.
-func (o *outages) judge(scope string, in entry, asked time.Duration, there bool, down error) (pause time.Duration, tries int, at time.Time) {
+// judge is note without the notifications. The change is nil if no outage began or ended.
+func (o *outages) judge(scope string, in entry, asked time.Duration, there bool, down error) (pause time.Duration, c *change) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	out := o.of(scope)
@@ -106,19 +117,18 @@ func (o *outages) judge(scope string, in entry, asked time.Duration, there bool,
 	if in.probe {
 		out.probing = false
 	}
-	tries = out.tries
+	now, tries := time.Now(), out.tries
 	if down == nil {
 		if tries > 0 && there {
-			out.tries, at = 0, time.Now()
+			out.tries, c = 0, o.changed(now, tries)
 		}
 		if out.tries == 0 && out.flying == 0 && out.stuck == 0 {
 			delete(o.down, scope)
 		}
-		return 0, tries, at
+		return 0, c
 	}
-	now := time.Now()
 	if tries == 0 {
-		at = now
+		c = o.changed(now, 0)
 	}
 	if in.probe || tries == 0 { // otherwise the batch was in flight already when the outage began
 		out.tries++
@@ -128,7 +138,14 @@ func (o *outages) judge(scope string, in entry, asked time.Duration, there bool,
 	if end := now.Add(asked); end.After(out.until) {
 		out.until = end
 	}
-	return max(time.Until(out.until), 0), tries, at
+	return max(time.Until(out.until), 0), c
+}
+
+// changed returns a change that is reported after those before it.
+func (o *outages) changed(at time.Time, tries int) *change {
+	c := &change{at, tries, o.told, make(chan struct{})}
+	o.told = c.told
+	return c
 }
 
 // verdict returns the longest delay that a destination requested, whether it returned any result other than being

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"reflect"
 	"slices"
 	"strconv"
 	"strings"
@@ -12,6 +13,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/luatx/luatx/internal/settle"
+	"github.com/luatx/luatx/internal/shard"
 	"github.com/luatx/luatx/message"
 )
 
@@ -19,6 +22,27 @@ var errRefusedConnection = errors.New("connection refused")
 
 func newOutages(out *bytes.Buffer) *outages {
 	return &outages{log: slog.New(slog.NewTextHandler(out, nil)), cap: time.Second, most: 2}
+}
+
+func TestEndOfAnOutageIsReportedAfterItsBeginning(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		o := newOutages(&bytes.Buffer{})
+		var over []bool
+		o.notify = func(_ context.Context, out Outage) {
+			if !out.Over {
+				time.Sleep(time.Minute)
+			}
+			over = append(over, out.Over)
+		}
+		first, second := o.enter("a", 1), o.enter("a", 1)
+		go o.note(t.Context(), "a", first, []error{Unavailable(errRefusedConnection)})
+		synctest.Wait()
+		o.note(t.Context(), "a", second, []error{nil})
+		if !slices.Equal(over, []bool{false, true}) {
+			t.Errorf("reported %v", over)
+		}
+	})
 }
 
 // TestOutageAffectsOneScopeAndPausesLongerEachTime checks that an outage affects one destination, is reported once, ends after
@@ -124,6 +148,15 @@ func TestPausesOfDestinationsVaryAndDoubleUpToACap(t *testing.T) {
 		if least < ceiling/2 || least > ceiling*51/100 || most > ceiling || most < ceiling*99/100 {
 			t.Errorf("pauses of %v to %v, want %v to %v", least, most, ceiling/2, ceiling)
 		}
+		wide := outages{cap: 100 * time.Hour}
+		if got := wide.ceiling(99); got != firstPause<<20 {
+			t.Errorf("the ceiling of many tries is %v, want %v", got, firstPause<<20)
+		}
+		short := newOutages(new(bytes.Buffer))
+		short.cap = 1
+		if pause := short.note(t.Context(), "a", short.enter("a", 1), []error{Unavailable(errRefusedConnection)}); pause > 1 {
+			t.Errorf("a pause of %v, want a nanosecond at most", pause)
+		}
 		for tries := range 100 {
 			want := min(firstPause<<min(tries, 10), o.cap)
 			if got := o.ceiling(tries); got != want {
@@ -215,19 +248,59 @@ func TestClassOfAnErrorIsThatOfClassify(t *testing.T) {
 	}
 }
 
+// TestHeldEventsAreDueOneAfterAnother checks that the more events an outage has held back, the later the next one is due, up to
+// a bound, and that a result makes them half as many.
+func TestHeldEventsAreDueOneAfterAnother(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		o := newOutages(new(bytes.Buffer))
+		first := o.enter("a", 1)
+		o.note(t.Context(), "a", first, []error{Unavailable(errRefusedConnection)})
+		pause := time.Until(o.down["a"].until)
+		spread := func(n int) time.Duration { return o.enter("a", n).wait - pause }
+		for want := 30 * heldEach; want < 100*heldEach; want += 30 * heldEach {
+			if got := spread(30); got != want {
+				t.Errorf("the events are due %v behind the pause, want %v", got, want)
+			}
+		}
+		o.judge("a", entry{open: true}, 0, false, nil)
+		if got := spread(5); got != 50*heldEach {
+			t.Errorf("after a result they are due %v behind the pause, want %v", got, 50*heldEach)
+		}
+		if got := spread(1e6); got != heldCap {
+			t.Errorf("a million events are due %v behind the pause, want %v", got, heldCap)
+		}
+	})
+}
+
 func TestUnusedOutagesAreForgotten(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		o := newOutages(new(bytes.Buffer))
-		for range manyOutages {
+		for range manyOutages - 3 {
 			scope := rand8()
 			o.note(t.Context(), scope, o.enter(scope, 1), []error{Unavailable(errRefusedConnection)})
+			o.down[scope].until = time.Now()
 		}
-		time.Sleep(2 * idleOutage)
+		time.Sleep(idleOutage)
+		for _, name := range []string{"used", "and", "another"} {
+			o.enter(name, 1)
+		}
+		if len(o.down) != manyOutages || manyOutages != 1000 {
+			t.Errorf("%d outages are remembered before there are many", len(o.down))
+		}
+		if o.enter("used", 1); len(o.down) != manyOutages {
+			t.Errorf("%d outages are remembered without a new one", len(o.down))
+		}
+		delete(o.down, "and")
+		delete(o.down, "another")
+		delete(o.down, "used")
+		o.down["just"] = &outage{until: time.Now().Add(1 - idleOutage)}
+		time.Sleep(time.Nanosecond)
 		o.down["flies"] = &outage{flying: 1}
 		o.down["stuck"] = &outage{stuck: 1}
 		o.note(t.Context(), "new", o.enter("new", 1), []error{Unavailable(errRefusedConnection)})
-		if len(o.down) != 3 || o.down["flies"] == nil || o.down["stuck"] == nil || o.down["new"] == nil {
+		if len(o.down) != 4 || o.down["just"] == nil || o.down["flies"] == nil || o.down["stuck"] == nil || o.down["new"] == nil {
 			t.Errorf("%d outages are remembered", len(o.down))
 		}
 	})
@@ -250,5 +323,145 @@ func TestJitterOfFailuresCoversTheWholeBackoff(t *testing.T) {
 		if n == 0 {
 			t.Errorf("no jitter lies between %d and %d tenths", tenth, tenth+1)
 		}
+	}
+}
+
+func TestProbeWithoutAResultDoesNotEndAnOutage(t *testing.T) {
+	t.Parallel()
+	for name, result := range map[string]error{"abandoned": errTimeout, "given back": Later(errRefusedConnection, 0)} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				o := newOutages(new(bytes.Buffer))
+				o.notify = func(_ context.Context, of Outage) {
+					if of.Over {
+						t.Error("the outage is over")
+					}
+				}
+				time.Sleep(o.note(t.Context(), "a", o.enter("a", 1), []error{Unavailable(errRefusedConnection)}))
+				o.note(t.Context(), "a", o.enter("a", 1), []error{result})
+				if next, beside := o.enter("a", 1), o.enter("a", 1); !next.probe || beside.open {
+					t.Errorf("then %+v and %+v are let through, want one probe", next, beside)
+				}
+			})
+		})
+	}
+}
+
+func TestBatchInFlightProlongsAnOutageOnlyByTheDelayThatItRequests(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		o := newOutages(new(bytes.Buffer))
+		first, second := o.enter("a", 1), o.enter("a", 1)
+		o.note(t.Context(), "a", first, []error{Unavailable(errRefusedConnection)})
+		pause := o.note(t.Context(), "a", second, []error{Unavailable(message.RetryAfter(errRefusedConnection, time.Minute))})
+		if left := time.Until(o.down["a"].until); pause != time.Minute || left != time.Minute || o.down["a"].tries != 1 {
+			t.Errorf("a pause of %v, %v left after %d tries, want a minute after one", pause, left, o.down["a"].tries)
+		}
+	})
+}
+
+func TestNothingIsPublishedBesideAProbeForTheDelayThatABatchInFlightRequests(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		o := newOutages(new(bytes.Buffer))
+		first, second := o.enter("", 1), o.enter("", 1)
+		time.Sleep(o.note(t.Context(), "", first, []error{Unavailable(errRefusedConnection)}))
+		if probe := o.enter("", 1); !probe.probe {
+			t.Fatalf("%+v is no probe", probe)
+		}
+		o.note(t.Context(), "", second, []error{Unavailable(message.RetryAfter(errRefusedConnection, time.Minute))})
+		if o.left() != time.Minute {
+			t.Errorf("%v left, want a minute", o.left())
+		}
+	})
+}
+
+func TestTooManyStuckCallsOfADestinationStopItAlone(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var log bytes.Buffer
+		o := newOutages(&log)
+		var told []Outage
+		o.notify = func(_ context.Context, of Outage) { told = append(told, of) }
+		for i := range maxStuck {
+			if in := o.enter("a", 1); !in.open || len(told) > 0 {
+				t.Fatalf("it is held up by %d calls: %+v, told of %v", i, in, told)
+			}
+			o.note(t.Context(), "a", entry{open: true}, []error{errTimeout})
+			o.abandon(t.Context(), "a")
+		}
+		if in, other := o.enter("a", 1), o.enter("b", 1); in.open || !other.open || o.paused() {
+			t.Errorf("beyond the bound: %+v, another destination: %+v", in, other)
+		}
+		o.down["a"].until = time.Now().Add(time.Minute)
+		if in := o.enter("a", 1); in.wait < time.Minute {
+			t.Errorf("events wait for %v, want a minute at least", in.wait)
+		}
+		o.down["a"].until = time.Time{}
+		o.returned(t.Context(), "a")
+		if in := o.enter("a", 1); !in.open || len(told) != 2 || told[0].Over || !told[1].Over || told[1].Destination != "a" {
+			t.Errorf("after a call has returned: %+v, told of %+v", in, told)
+		}
+		if strings.Count(log.String(), "publisher called again") != 1 {
+			t.Errorf("the log does not name its end: %s", log.String())
+		}
+	})
+}
+
+func TestTooManyStuckCallsInAllStopEveryDestination(t *testing.T) {
+	t.Parallel()
+	o := newOutages(new(bytes.Buffer))
+	var told []Outage
+	o.notify = func(_ context.Context, of Outage) { told = append(told, of) }
+	for i := range maxStuckInAll {
+		if in := o.enter(strconv.Itoa(i), 1); !in.open || o.paused() || len(told) > 0 {
+			t.Fatalf("another destination is held up by %d calls: %+v, told of %v", i, in, told)
+		}
+		o.abandon(t.Context(), strconv.Itoa(i%8))
+	}
+	if in := o.enter("another", 1); in.open || in.wait < o.cap || o.left() != o.cap {
+		t.Errorf("beyond the bound: %+v, %v left", in, o.left())
+	}
+	if len(told) != 1 || told[0].Over || !errors.Is(told[0].Err, errStuck) {
+		t.Errorf("told of %+v", told)
+	}
+	o.returned(t.Context(), "0")
+	if in := o.enter("another", 1); !in.open || o.paused() {
+		t.Errorf("after a call has returned: %+v, %v left", in, o.left())
+	}
+	if len(told) != 2 || !told[1].Over {
+		t.Errorf("told of %+v", told)
+	}
+}
+
+// TestSettlementFollowsTheErrorOfThePublisher checks it with a pause of a second.
+func TestSettlementFollowsTheErrorOfThePublisher(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		err  error
+		want shard.Settlement
+	}{
+		{Unavailable(errRefusedConnection), shard.Settlement{What: settle.GiveBack, Number: 1000}},
+		{Later(errRefusedConnection, time.Minute), shard.Settlement{What: settle.GiveBack, Number: 60_000}},
+		{Later(ErrUnavailable, time.Minute), shard.Settlement{What: settle.GiveBack, Number: 60_000}},
+		{message.Permanent(errRefusedConnection), shard.Settlement{What: settle.Park, Class: "refused"}},
+		{message.Permanent(Classify("http_422", errRefusedConnection)), shard.Settlement{What: settle.Park, Class: "http_422"}},
+		{errTimeout, shard.Settlement{What: settle.Retry, Class: "timeout"}},
+		{context.DeadlineExceeded, shard.Settlement{What: settle.Retry, Class: "timeout"}},
+		{errRefusedConnection, shard.Settlement{What: settle.Retry}},
+	} {
+		got := settlement(leased{id: "e", lease: "l", to: "bank", body: []byte("{}"), given: true}, c.err, time.Second)
+		if c.want.What == settle.Retry {
+			got.Number = 0 // jitter
+		}
+		c.want.ID, c.want.Lease, c.want.Destination, c.want.Error = "e", "l", "bank", c.err.Error()
+		if !reflect.DeepEqual(got, c.want) {
+			t.Errorf("%v: %+v, want %+v", c.err, got, c.want)
+		}
+	}
+	sent := shard.Settlement{ID: "e", Lease: "l", What: settle.Sent, Destination: "bank", Body: []byte("{}"), Given: true}
+	if got := settlement(leased{id: "e", lease: "l", to: "bank", body: []byte("{}"), given: true}, nil, time.Second); !reflect.DeepEqual(got, sent) {
+		t.Errorf("sent: %+v, want %+v", got, sent)
 	}
 }

@@ -12,6 +12,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/luatx/luatx/internal/process"
 	"github.com/luatx/luatx/internal/settle"
 	"github.com/luatx/luatx/internal/shard"
 	"github.com/luatx/luatx/message"
@@ -167,8 +168,49 @@ func TestEventsBehindAFailedOneWithTheSameKeyAreNotPublished(t *testing.T) {
 		if calls != 1 || len(errs) != 3 || errs[0] == nil || !errors.Is(errs[1], c.want) || !errors.Is(errs[2], c.want) {
 			t.Errorf("%s: %d calls, %v", name, calls, errs)
 		}
+		wait, _ := message.RetryDelay(errs[0])
+		for i, err := range errs[1:] {
+			if d, asked := message.RetryDelay(err); d != wait || asked != (name != "unavailable") {
+				t.Errorf("%s: event %d is given back for %v, want %v", name, i+1, d, wait)
+			}
+		}
 		if !errors.Is(errs[1], ErrLater) && !errors.Is(errs[1], ErrUnavailable) {
 			t.Errorf("%s: the event behind it loses an attempt: %v", name, errs[1])
 		}
 	}
+}
+
+func TestReportListsTheOldestLeasesAndForgetsEndedOnes(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var c claims
+		c.add(1, "ends", 1, time.Second)
+		c.add(1, "empty", 0, time.Hour)
+		time.Sleep(time.Millisecond)
+		for slot := range process.MaxLeases {
+			c.add(process.MaxLeases-slot, "later", 1, time.Hour)
+		}
+		if first := c.list(time.Now())[0]; first.Lease != "ends" || first.Slot != 1 || first.Events != 1 {
+			t.Errorf("the oldest lease is %+v", first)
+		}
+		time.Sleep(time.Second)
+		c.add(1, "last", 3, time.Hour)
+		all := c.list(time.Now())
+		if len(all) != process.MaxLeases || len(c.open) != process.MaxLeases+1 {
+			t.Fatalf("%d leases are listed, %d known", len(all), len(c.open))
+		}
+		for i, lease := range all {
+			if lease.Lease != "later" || lease.Slot != i+1 || lease.Events != 1 || time.Since(lease.Since) != time.Second {
+				t.Errorf("lease %d is %+v", i, lease)
+			}
+		}
+		c.end(1, "last")
+		c.settled(1, []shard.Settlement{{ID: "a", Lease: "last"}, {ID: "b"}, {ID: "c", Lease: "unknown"}})
+		if h := c.open[claimed{1, "last"}]; h == nil || h.events != 1 {
+			t.Errorf("2 of 3 events have ended: %+v", h)
+		}
+		if c.end(1, "last"); c.open[claimed{1, "last"}] != nil {
+			t.Error("a lease without events is known")
+		}
+	})
 }

@@ -167,6 +167,7 @@ type Relay struct {
 
 // handover holds the events of one commit.
 type handover struct {
+	at     time.Time // when the commit was known
 	slot   int
 	events []shard.Event
 }

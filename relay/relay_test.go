@@ -264,6 +264,96 @@ func TestStoppedRelayLeavesItsEventsDue(t *testing.T) {
 	redistest.Eventually(t, "another relay to publish it at its first attempt", func() bool { return out.count("e") == 1 })
 }
 
+// TestStoppedRelayLetsCallsFinish checks it inline and cold, with a call that a worker of a Scoped publisher no longer waits for.
+func TestStoppedRelayLetsCallsFinish(t *testing.T) {
+	t.Parallel()
+	for name, noInline := range map[string]bool{"inline": false, "cold": true} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			_, client := redistest.Mini(t)
+			tr := newTransactor(t, client)
+			entered, leave := make(chan context.Context, 9), make(chan struct{})
+			publisher := relay.WithScope(relay.PublisherFunc(func(ctx context.Context, events []*message.RawMessage) []error {
+				entered <- ctx
+				if events[0].ID() == "late" {
+					<-leave
+				}
+				return []error{ctx.Err()}
+			}), func(*message.RawMessage) string { return "s" })
+			r, err := relay.New(tr, publisher, relay.Config{NoInline: noInline, Concurrency: 1, DrainTimeout: time.Hour, SweepInterval: 10 * time.Millisecond})
+			redistest.Must(t, err)
+			ctx, stop := context.WithCancel(t.Context())
+			stopped := make(chan error, 1)
+			go func() { stopped <- r.Run(ctx) }()
+			redistest.Eventually(t, "the relay to run", func() bool { return noInline || link.Of(tr).Relay() != nil })
+			emit(t, tr, "a", "late")
+			call := <-entered
+			emit(t, tr, "a", "next") // by the only worker
+			<-entered
+			redistest.Eventually(t, "the next event to be settled", func() bool { return counts(t, tr).Sent == 1 })
+			stop()
+			redistest.Eventually(t, "the relay to take no reservations", func() bool {
+				inline := link.Of(tr).Relay()
+				if inline == nil {
+					return true
+				}
+				_, open := inline.Reserve()
+				if open {
+					inline.Committed(0, nil, true)
+				}
+				return !open
+			})
+			if call.Err() != nil || len(stopped) > 0 {
+				t.Errorf("the context of a call has ended: %v, Run has returned: %t", call.Err(), len(stopped) > 0)
+			}
+			close(leave)
+			if err := <-stopped; err != nil {
+				t.Error(err)
+			}
+			if c := counts(t, tr); c != (outbox.Counts{Sent: 2}) || call.Err() == nil {
+				t.Errorf("%+v, the context of the call: %v", c, call.Err())
+			}
+		})
+	}
+}
+
+// TestNothingIsClaimedBesideAFullBatchWithAnEventThatWasTriedBefore checks also that the rest is published afterwards.
+func TestNothingIsClaimedBesideAFullBatchWithAnEventThatWasTriedBefore(t *testing.T) {
+	t.Parallel()
+	_, client := redistest.Mini(t)
+	tr, out := newTransactor(t, client, func(c *luatx.Config) { c.Keyspace = luatx.Partitions(1) }), newSink()
+	ran := countScripts(client, tr)
+	entered, leave := make(chan struct{}), make(chan struct{})
+	start(t, tr, relay.PublisherFunc(func(ctx context.Context, events []*message.RawMessage) []error {
+		switch id := events[0].ID(); {
+		case id == "again" && out.count(id) == 0:
+			out.Publish(ctx, events)
+			return []error{errNo}
+		case id == "again":
+			close(entered)
+			<-leave
+		}
+		return out.Publish(ctx, events)
+	}), relay.Config{
+		NoInline: true, NoWakeUps: true, Concurrency: 2, BatchSize: 1, BackoffBase: time.Millisecond, BackoffCap: time.Millisecond,
+		SweepInterval: 10 * time.Millisecond, Lease: time.Hour,
+	})
+	emit(t, tr, "a", "again")
+	<-entered
+	sweeps := func() {
+		swept := ran.of("exists pending")
+		redistest.Eventually(t, "five sweeps", func() bool { return ran.of("exists pending") >= swept+5 })
+	}
+	sweeps() // claims that began before this one end
+	emit(t, tr, "a", "other")
+	sweeps()
+	if out.count("other") > 0 {
+		t.Error("another event was published meanwhile")
+	}
+	close(leave)
+	redistest.Eventually(t, "both to be sent", func() bool { return counts(t, tr) == outbox.Counts{Sent: 2} })
+}
+
 func TestStreamsPublishesToAnotherSlotAfterAnOutage(t *testing.T) {
 	t.Parallel()
 	server := redistest.Single(t, redistest.Own())

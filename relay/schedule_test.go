@@ -92,6 +92,62 @@ func TestScheduleGivesSeveralWorkersOnlyToLongSlots(t *testing.T) {
 			s.done(1, time.Now().Add(time.Hour), false)
 			want(t, handed(t, s, 2), 1)
 		},
+		"one that has become earlier than another": func(t *testing.T, s *schedule) {
+			s.add(1, time.Now().Add(time.Second))
+			s.add(2, time.Now().Add(time.Hour))
+			s.add(2, time.Now())
+			want(t, handed(t, s, 5), 2)
+		},
+		"a rich one that has become earlier than another": func(t *testing.T, s *schedule) {
+			began := time.Now()
+			s.add(1, began)
+			want(t, handed(t, s, 1), 1)
+			s.done(1, began, true)
+			s.add(2, ago(-time.Second))
+			pass(2 * time.Second)
+			want(t, handed(t, s, 1), 1)
+			s.done(1, began, true)
+			want(t, handed(t, s, 1), 1)
+		},
+		"a rich one that was empty": func(t *testing.T, s *schedule) {
+			s.add(1, time.Now())
+			want(t, handed(t, s, 1), 1)
+			s.done(1, time.Now(), true)
+			want(t, handed(t, s, 1), 1)
+			s.done(1, time.Time{}, false)
+			s.add(1, time.Now())
+			want(t, handed(t, s, 5), 1)
+			s.done(1, time.Time{}, false)
+			if len(s.due) != 0 || len(s.queue) != 0 {
+				t.Errorf("left: %d, %d in the queue", len(s.due), len(s.queue))
+			}
+		},
+		"one that is due right now": func(t *testing.T, s *schedule) {
+			s.add(7, time.Now())
+			if slot, wait := s.popDue(); slot != 7 || wait != 0 || len(s.queue) != 0 {
+				t.Errorf("slot %d, wait %v, %d in the queue", slot, wait, len(s.queue))
+			}
+		},
+		"a visit once, though it was added before": func(t *testing.T, s *schedule) {
+			s.add(1, time.Now())
+			want(t, handed(t, s, 1), 1)
+			s.add(1, time.Now())
+			s.done(1, time.Time{}, false)
+			want(t, handed(t, s, 1), 1)
+			s.done(1, time.Time{}, false)
+			want(t, handed(t, s, 1))
+		},
+		"a signal while another is due": func(t *testing.T, s *schedule) {
+			s.add(1, time.Now())
+			s.add(2, time.Now())
+			for _, left := range []int{1, 0} {
+				<-s.wake
+				want(t, handed(t, s, 1), 2-left)
+				if len(s.wake) != left {
+					t.Errorf("%d signals with %d slots left", len(s.wake), left)
+				}
+			}
+		},
 		"earlier than it was": func(t *testing.T, s *schedule) {
 			s.add(1, time.Now().Add(time.Hour))
 			s.add(1, time.Now())

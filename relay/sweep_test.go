@@ -91,6 +91,32 @@ func TestSweepReturnsOneChunkPerPauseInOrder(t *testing.T) {
 	})
 }
 
+func TestSweepReturnsAChunkInTheMillisecondInWhichItIsDue(t *testing.T) {
+	t.Parallel()
+	server, client := redistest.Mini(t)
+	inside, began := link.Of(newTransactor(t, client)), time.Now().Truncate(time.Second)
+	const ms, pause, early = time.Millisecond, 10 * time.Millisecond, -1
+	for _, step := range []struct {
+		at    time.Duration
+		chunk int
+		wait  time.Duration
+	}{
+		{0, 0, pause},
+		{0, early, pause},
+		{9 * ms, early, ms},
+		{10 * ms, 1, pause},
+		{30 * ms, 2, pause}, // a pause late
+		{49 * ms, 0, ms},    // less than that
+	} {
+		server.SetTime(began.Add(step.at))
+		chunk, wait, err := inside.Scripts.Sweep(redistest.Soon(t), inside.First, pause, 3)
+		redistest.Must(t, err)
+		if max(chunk, early) != step.chunk || wait != step.wait {
+			t.Errorf("after %v: chunk %d, the next in %v, want %+v", step.at, chunk, wait, step)
+		}
+	}
+}
+
 // TestRelaySweepsAloneIfSharingFails checks that every relay sweeps on its own if sharing fails, here because of a key of
 // another type and of a node that is down.
 func TestRelaySweepsAloneIfSharingFails(t *testing.T) {

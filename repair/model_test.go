@@ -147,7 +147,7 @@ func (st state) disagreements() []string {
 			say("type", name)
 		}
 	}
-	if _, err := strconv.ParseInt(st.seq, 10, 64); st.seq != "" && err != nil {
+	if _, err := strconv.ParseInt(st.seq, 10, 64); st.seq != "" && (err != nil || len(st.seq) > 18) {
 		say("type", "seq")
 	}
 	for digest := range st.hashes["broken"] {

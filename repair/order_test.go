@@ -1,6 +1,16 @@
 package repair_test
 
-import "strings"
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/luatx/luatx/internal/test/assert"
+	"github.com/luatx/luatx/internal/test/redistest"
+	"github.com/luatx/luatx/repair"
+)
 
 // ofCounts reports whether a finding is about the counts of a shard.
 func ofCounts(line string) bool {
@@ -46,6 +56,10 @@ var orderInvariants = []invariant{
 	{"route of nobody", [][]any{{"HSET", "@routes", "x", "d"}}, []string{"leftover routes/x"}},
 	{"audit of another type", [][]any{{"SET", "@audit", "v"}}, []string{"type audit"}},
 	{"erased and pending", [][]any{{"HSET", "@entries", "pending", "!" + digest[1:]}}, []string{"misplaced pending/pending", "unindexed parked/pending"}},
+	{"parked and sent", [][]any{{"HSET", "@entries", "parked", digest}}, []string{
+		"leftover attempts/parked", "leftover errors/parked", "misplaced parked/parked", "unindexed sent/parked",
+	}},
+	{"due before all times", [][]any{{"ZADD", "@pending", "-inf", "pending"}}, []string{"value pending/pending"}},
 	{"counts that are off", [][]any{{"HSET", "@counts", "totals", "9 1 7 0 0"}}, []string{"value counts/totals"}},
 	{"malformed counts", [][]any{{"HSET", "@counts", "totals", "4 100 7 many 0"}}, []string{"value counts/totals"}},
 	{"lost counts", [][]any{{"DEL", "@counts"}}, []string{"value counts/totals"}},
@@ -53,4 +67,37 @@ var orderInvariants = []invariant{
 		"value parked:by/d:", "value parked:by/t:t", "value parked:by/t:x",
 	}},
 	{"counts of another type", [][]any{{"DEL", "@counts"}, {"SET", "@counts", "v"}}, []string{"type counts"}},
+}
+
+func TestHeadOfALaneIsFoundBehindManyMembersWithoutABody(t *testing.T) {
+	t.Parallel()
+	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
+		for _, gone := range []int{100, 250} {
+			s := newShop(t, client)
+			s.furnish(t)
+			command, want := []any{"ZADD", "@lanes"}, []string{}
+			for i := range gone {
+				id := fmt.Sprintf("gone%03d", i)
+				command, want = append(command, 0, "lane\x000000000000000000\x00"+id), append(want, "orphan lanes/"+id)
+			}
+			s.damage(t, command)
+			assert.Equal(t, fmt.Sprint(named(t, newWorker(t, s.tr, repair.Config{}).Check(redistest.Soon(t)))), fmt.Sprint(want), "findings")
+			healed(t, t, s)
+		}
+	})
+}
+
+func TestFindingAboutALaneShowsTheMemberWithoutNULs(t *testing.T) {
+	t.Parallel()
+	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
+		s := newShop(t, client)
+		s.furnish(t)
+		s.damage(t, []any{"ZADD", "@lanes", 0, "lane\x000000000000000001\x00x"})
+		var details []string
+		for f, err := range newWorker(t, s.tr, repair.Config{}).Check(redistest.Soon(t)) {
+			redistest.Must(t, err)
+			details = append(details, f.Detail)
+		}
+		assert.Equal(t, fmt.Sprintf("%q", details), `["lane 0000000000000001 x"]`, "details")
+	})
 }

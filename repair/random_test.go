@@ -62,6 +62,9 @@ func healed(rt rapid.TB, t testing.TB, s *shop) { //nolint:thelper // rapid has 
 	if again := s.read(t); !equal(again, before) {
 		rt.Fatalf("a dry run has changed\n%v\nto\n%v", before, again)
 	}
+	if stats := w.Stats(); stats.Steps != 0 || stats.Shards != 0 || len(stats.Reported) > 0 {
+		rt.Fatalf("a dry run counts: %+v", stats)
+	}
 	for f, err := range w.Fix(redistest.Soon(t)) {
 		redistest.Must(t, err)
 		if f.Fixed != f.Kind.Fixable() {
@@ -106,7 +109,7 @@ func healed(rt rapid.TB, t testing.TB, s *shop) { //nolint:thelper // rapid has 
 }
 
 func equal(a, b state) bool {
-	return maps.Equal(a.types, b.types) && a.seq == b.seq &&
+	return maps.Equal(a.types, b.types) && a.seq == b.seq && maps.Equal(a.large, b.large) &&
 		maps.EqualFunc(a.hashes, b.hashes, maps.Equal[map[string]string, map[string]string]) &&
 		maps.EqualFunc(a.zsets, b.zsets, maps.Equal[map[string]float64, map[string]float64])
 }

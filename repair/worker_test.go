@@ -66,7 +66,7 @@ func TestRunRepairsDamageEveryIntervalAndLogsOneLinePerKind(t *testing.T) {
 		if stats.Fixed[repair.Orphan] != 6 || stats.Reported[repair.WrongType] < 3 || stats.Shards < 3 || stats.Errors != 0 || stats.LastRound.IsZero() || stats.Took <= 0 {
 			t.Errorf("%+v", stats)
 		}
-		if out.Count("repair: fixed") != 2 || out.Count("findings=3") != 2 || out.Count("operator needed") < 3 {
+		if out.Count("repair: fixed") != 2 || out.Count("findings=3") != 2 || out.Count("operator needed") < 3 || out.Count("releasing turn failed") > 0 {
 			t.Errorf("logged\n%s", out.String())
 		}
 		if got := named(t, w.Check(redistest.Soon(t))); !slices.Equal(got, []string{"type void"}) {
@@ -135,10 +135,11 @@ func TestTurnBelongsToOneProcessUntilItEndsAndComesBackAfterTheInterval(t *testi
 			most       time.Duration
 			place      int
 		}{
-			{"a", 0, 0, shard.NoPlace, false, 0, 0, shard.NoPlace},         // a process that has no turn ends none
+			{"a", 0, 0, 3, false, 0, 0, shard.NoPlace},                     // a process that has no turn ends none, and stores no position
 			{"a", hold, 0, shard.NoPlace, true, 0, 0, shard.NoPlace},       // the first turn
 			{"b", hold, 0, 5, false, hold / 2, hold, shard.NoPlace},        // another process waits, and stores no position
 			{"a", hold, 0, 7, true, 0, 0, shard.NoPlace},                   // the owner extends its turn
+			{"a", hold, 0, shard.NoPlace, true, 0, 0, 7},                   // and keeps the position that it has stored
 			{"b", 0, time.Minute, 5, false, hold / 2, hold, 7},             // another process cannot end it
 			{"a", 0, 30 * time.Minute, 9, true, 0, 0, 7},                   // the owner ends it
 			{"b", hold, 0, shard.NoPlace, false, time.Minute, interval, 9}, // the next turn is not due
@@ -160,6 +161,37 @@ func TestTurnBelongsToOneProcessUntilItEndsAndComesBackAfterTheInterval(t *testi
 	})
 }
 
+func TestTurnEndsAndIsDueToTheMillisecondOfTheServersClock(t *testing.T) {
+	t.Parallel()
+	server, client := redistest.Mini(t)
+	inside, start := link.Of(newShop(t, client).tr), time.Now().Truncate(time.Second)
+	const ms, interval = time.Millisecond, 20 * time.Millisecond
+	for i, step := range []struct {
+		at         time.Duration
+		owner      string
+		hold, next time.Duration
+		mine       bool
+		wait       time.Duration
+	}{
+		{0, "a", 10 * ms, 0, true, 0},
+		{9 * ms, "b", 10 * ms, 0, false, ms},
+		{10 * ms, "b", 10 * ms, 0, true, 0},
+		{10 * ms, "b", 0, interval, true, 0},
+		{10 * ms, "a", 10 * ms, 0, false, interval},
+		{29 * ms, "a", 10 * ms, 0, false, ms},
+		{30 * ms, "a", 10 * ms, 0, true, 0},
+	} {
+		server.SetTime(start.Add(step.at))
+		got, err := inside.Scripts.Turn(redistest.Soon(t), inside.First, shard.Turning{
+			Owner: step.owner, Hold: step.hold, Interval: interval, Next: step.next, At: shard.NoPlace,
+		})
+		redistest.Must(t, err)
+		if got.Mine != step.mine || got.Wait != step.wait {
+			t.Errorf("step %d: %+v, want %+v", i, got, step)
+		}
+	}
+}
+
 func TestSlowWorkerEndsItsRoundAfterATakeover(t *testing.T) {
 	t.Parallel()
 	proxy, out := redistest.Proxy(t, redistest.Shared(t).Addr()), &rig.Lines{}
@@ -168,7 +200,7 @@ func TestSlowWorkerEndsItsRoundAfterATakeover(t *testing.T) {
 	w := newWorker(t, s.tr, repair.Config{Interval: time.Hour, Lease: 100 * time.Millisecond, Logger: out.Logger()})
 	hold := respproxy.NewHold()
 	proxy.Next(1, respproxy.Command("EXISTS"), respproxy.HoldBy(hold)) // the round's look for shards
-	run(t, w)
+	stop := run(t, w)
 	admin := redistest.Shared(t).Client(t)
 	other, err := luatx.New(admin, s.tr.Config())
 	redistest.Must(t, err)
@@ -182,6 +214,7 @@ func TestSlowWorkerEndsItsRoundAfterATakeover(t *testing.T) {
 	})
 	hold.Release()
 	redistest.Eventually(t, "the round to end", func() bool { return out.Count("another process has taken it over") == 1 })
+	stop()
 	if stats := w.Stats(); stats.Rounds != 0 || stats.Steps != 0 {
 		t.Errorf("%+v", stats)
 	}

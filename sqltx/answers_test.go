@@ -21,9 +21,10 @@ type answers struct {
 	heard []heard
 }
 
-// heard is a statement that a database received, with the time since the first poll.
+// heard is a statement that a database received, with the time since the first poll, and the time that it may take.
 type heard struct {
 	at        time.Duration
+	within    time.Duration // 0: any
 	statement string
 	args      []any
 }
@@ -55,13 +56,20 @@ func (a *answers) times(part string) (at []time.Duration) {
 	return at
 }
 
-func (a *answers) ask(statement string, named []driver.NamedValue) (*answered, error) {
+func (a *answers) ask(ctx context.Context, statement string, named []driver.NamedValue) (*answered, error) {
+	if ctx.Err() != nil {
+		return nil, ctx.Err()
+	}
+	within := time.Duration(0)
+	if until, bounded := ctx.Deadline(); bounded {
+		within = time.Until(until)
+	}
 	var args []any
 	for _, v := range named {
 		args = append(args, v.Value)
 	}
 	a.mu.Lock()
-	a.heard = append(a.heard, heard{time.Since(a.began), statement, args})
+	a.heard = append(a.heard, heard{time.Since(a.began), within, statement, args})
 	a.mu.Unlock()
 	if a.answer == nil {
 		return &answered{}, nil
@@ -82,26 +90,35 @@ func (a *answers) Connect(context.Context) (driver.Conn, error) { return a, nil 
 func (a *answers) Driver() driver.Driver                        { return nil }
 func (a *answers) Prepare(string) (driver.Stmt, error)          { return nil, driver.ErrSkip }
 func (a *answers) Close() error                                 { return nil }
+func (a *answers) ResetSession(context.Context) error           { return nil }
+func (a *answers) IsValid() bool                                { return true }
 
 func (a *answers) Begin() (driver.Tx, error) { return a, a.say("BEGIN") }
-func (a *answers) Commit() error             { return a.say("COMMIT") }
-func (a *answers) Rollback() error           { return a.say("ROLLBACK") }
+
+// BeginTx is Begin, with the isolation and the kind of the transaction as arguments.
+func (a *answers) BeginTx(ctx context.Context, opts driver.TxOptions) (driver.Tx, error) {
+	_, err := a.ask(ctx, "BEGIN", []driver.NamedValue{{Value: sql.IsolationLevel(opts.Isolation)}, {Value: opts.ReadOnly}})
+	return a, err
+}
+
+func (a *answers) Commit() error   { return a.say("COMMIT") }
+func (a *answers) Rollback() error { return a.say("ROLLBACK") }
 
 func (a *answers) say(statement string) error {
-	_, err := a.ask(statement, nil)
+	_, err := a.ask(context.Background(), statement, nil)
 	return err
 }
 
-func (a *answers) ExecContext(_ context.Context, statement string, args []driver.NamedValue) (driver.Result, error) {
-	rows, err := a.ask(statement, args)
+func (a *answers) ExecContext(ctx context.Context, statement string, args []driver.NamedValue) (driver.Result, error) {
+	rows, err := a.ask(ctx, statement, args)
 	if err != nil {
 		return nil, err
 	}
 	return driver.RowsAffected(len(rows.rows)), nil
 }
 
-func (a *answers) QueryContext(_ context.Context, statement string, args []driver.NamedValue) (driver.Rows, error) {
-	return a.ask(statement, args)
+func (a *answers) QueryContext(ctx context.Context, statement string, args []driver.NamedValue) (driver.Rows, error) {
+	return a.ask(ctx, statement, args)
 }
 
 type answered struct {

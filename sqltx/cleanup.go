@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"regexp"
 	"strings"
 	"time"
 
@@ -51,15 +52,14 @@ func OutboxCleanup(cfg OutboxConfig) CleanupConfig {
 	return CleanupConfig{DB: cfg.DB, Table: cmp.Or(cfg.Table, DefaultOutboxTable), Dialect: cfg.Dialect}
 }
 
+var leadingAnd = regexp.MustCompile(`(?i)^AND\b\s*`)
+
 func (c CleanupConfig) withDefaults() CleanupConfig {
 	c.Retention = cmp.Or(c.Retention, 7*24*time.Hour)
 	c.Interval = cmp.Or(c.Interval, time.Minute)
 	c.Column = cmp.Or(c.Column, "created_at")
 	c.ChunkSize = cmp.Or(c.ChunkSize, 500)
-	c.Condition = strings.TrimSpace(c.Condition)
-	if word, rest, _ := strings.Cut(c.Condition, " "); strings.EqualFold(word, "AND") {
-		c.Condition = rest
-	}
+	c.Condition = leadingAnd.ReplaceAllString(strings.TrimSpace(c.Condition), "")
 	c.Logger = cmp.Or(c.Logger, slog.Default())
 	return c
 }
@@ -157,7 +157,10 @@ func (c *cleanup) chunk(ctx context.Context) (deleted int64, err error) {
 		deleted, err = sqlTransaction{tx}.Exec(ctx, statement, args...)
 		return err
 	})
-	return deleted, err
+	if err != nil {
+		return 0, err // the transaction was not committed, so no row is deleted
+	}
+	return deleted, nil
 }
 
 // columns returns the names of the table's columns. A query resolves the table's name exactly as the DELETE does.

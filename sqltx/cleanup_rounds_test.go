@@ -95,6 +95,77 @@ func TestCleanupPausesAfterEachChunkForAsLongAsItTook(t *testing.T) {
 	})
 }
 
+func TestCleanupThatFailsReturnsTheNumberOfRowsThatItDeletedBefore(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		db := &answers{}
+		db.answer = func(statement string, _ []any) ([][]any, error) {
+			switch {
+			case !strings.Contains(statement, deleting):
+				return nil, nil
+			case len(db.of(deleting)) == 3:
+				return nil, errDown
+			}
+			return make([][]any, 3), nil
+		}
+		if n, err := Cleanup(t.Context(), CleanupConfig{DB: db.open(t), Table: "inbox", Dialect: testDialect, ChunkSize: 3}); n != 6 || !errors.Is(err, errDown) {
+			t.Errorf("deleted %d, %v", n, err)
+		}
+	})
+}
+
+func TestCleanupDoesNotCountRowsOfATransactionThatWasNotCommitted(t *testing.T) {
+	t.Parallel()
+	db := &answers{answer: func(statement string, _ []any) ([][]any, error) {
+		switch {
+		case strings.Contains(statement, deleting):
+			return make([][]any, 3), nil
+		case statement == "COMMIT":
+			return nil, errDown
+		}
+		return nil, nil
+	}}
+	if n, err := Cleanup(t.Context(), CleanupConfig{DB: db.open(t), Table: "inbox", Dialect: testDialect}); n != 0 || !errors.Is(err, errDown) {
+		t.Errorf("deleted %d, %v", n, err)
+	}
+}
+
+func TestCleanupDeletesByTheAgeAndTheConditionFromTheTableOfItsConfig(t *testing.T) {
+	t.Parallel()
+	for want, c := range map[string]struct {
+		of     func(*sql.DB) CleanupConfig
+		change func(*CleanupConfig)
+	}{
+		`"processed_messages" WHERE "created_at" < AGO(?) LIMIT`: {of: func(db *sql.DB) CleanupConfig { return InboxCleanup(InboxConfig{DB: db, Dialect: testDialect}) }},
+		`"outbox" WHERE "created_at" < AGO(?) LIMIT`:             {of: func(db *sql.DB) CleanupConfig { return OutboxCleanup(OutboxConfig{DB: db, Dialect: testDialect}) }},
+		`"seen" WHERE "created_at" < AGO(?) LIMIT`: {of: func(db *sql.DB) CleanupConfig {
+			return InboxCleanup(InboxConfig{DB: db, Dialect: testDialect, Table: "seen"})
+		}},
+		`"events" WHERE "created_at" < AGO(?) LIMIT`: {of: func(db *sql.DB) CleanupConfig {
+			return OutboxCleanup(OutboxConfig{DB: db, Dialect: testDialect, Table: "events"})
+		}},
+		`"audit" WHERE "closed_at" < AGO(?) LIMIT`:              {change: func(c *CleanupConfig) { c.Column = "closed_at" }},
+		`"audit" WHERE "created_at" < AGO(?) AND (a = 1)`:       {change: func(c *CleanupConfig) { c.Condition = "a = 1" }},
+		`"audit" WHERE "created_at" < AGO(?) AND (b LIKE '%s')`: {change: func(c *CleanupConfig) { c.Condition = " and b LIKE '%s' " }},
+		`"audit" WHERE "created_at" < AGO(?) AND (c = 1)`:       {change: func(c *CleanupConfig) { c.Condition = "AND\n\tc = 1" }},
+		`"audit" WHERE "created_at" < AGO(?) AND ((d = 1))`:     {change: func(c *CleanupConfig) { c.Condition = "And(d = 1)" }},
+		`"audit" WHERE "created_at" < AGO(?) AND (android = 1)`: {change: func(c *CleanupConfig) { c.Condition = "android = 1" }},
+	} {
+		db := &answers{}
+		conn := db.open(t)
+		cfg := CleanupConfig{DB: conn, Table: "audit", Dialect: testDialect}
+		if c.of != nil {
+			cfg = c.of(conn)
+		} else {
+			c.change(&cfg)
+		}
+		_, err := Cleanup(t.Context(), cfg)
+		if got := db.of(deleting); err != nil || len(got) != 1 || !strings.HasPrefix(got[0].statement, "DELETE FROM "+want) {
+			t.Errorf("deleted %v, %v; want %s", got, err, want)
+		}
+	}
+}
+
 func TestCleanupRunsOneRoundPerInterval(t *testing.T) {
 	t.Parallel()
 	for _, fail := range []string{"-", deleting, "SELECT"} {
@@ -160,6 +231,9 @@ func TestListParkedContinuesBehindLastRowAndReturnsErrors(t *testing.T) {
 		if len(errs) != 1 || errs[0] == nil || name == "broken" && !errors.Is(errs[0], io.ErrUnexpectedEOF) {
 			t.Errorf("%s: errors are %v", name, errs)
 		}
+		if n := p.cfg.DB.Stats().InUse; n != 0 {
+			t.Errorf("%s: %d connections are in use", name, n)
+		}
 	}
 }
 
@@ -191,6 +265,10 @@ func TestRearmAndDiscardTriggerAPollAtOnce(t *testing.T) {
 			}
 			cancel()
 			p.Wait()
+			db.answer = func(string, []any) ([][]any, error) { return nil, errDown }
+			if n, err := act(p, t.Context(), 5, 6); n != 0 || !errors.Is(err, errDown) {
+				t.Errorf("%s by a database that is down: %d, %v", name, n, err)
+			}
 		})
 	}
 }

@@ -179,3 +179,57 @@ func TestExecutorIsTheTransactionOfTheContextOrTheFallback(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// TestConnectionThatCannotBeRestoredLeavesThePool checks that no other transaction gets a connection in the mode of this one.
+func TestConnectionThatCannotBeRestoredLeavesThePool(t *testing.T) {
+	t.Parallel()
+	nothing := func(func()) error { return nil }
+	for _, c := range []struct {
+		act          func(cancel func()) error
+		fails, wrong string
+		left         int // connections in the pool
+	}{
+		{act: nothing, left: 1},
+		{act: nothing, fails: "AFTER", left: 0},
+		{act: nothing, fails: "BEFORE", wrong: "BEFORE failed", left: 1},
+		{act: nothing, fails: "BEGIN", wrong: "BEGIN failed", left: 1},
+		{act: func(func()) error { return errOther }, fails: "ROLLBACK", wrong: "something else\nsqltx: roll back transaction: ROLLBACK failed", left: 1},
+		{act: func(cancel func()) error { cancel(); return errOther }, wrong: "something else", left: 1},
+	} {
+		a := &answers{}
+		a.answer = func(statement string, _ []any) ([][]any, error) {
+			if statement == c.fails {
+				return nil, errors.New(statement + " failed")
+			}
+			return nil, nil
+		}
+		db, dialect := a.open(t), testDialect
+		dialect.Before, dialect.After = []string{"BEFORE"}, []string{"AFTER"}
+		ctx, cancel := context.WithCancel(t.Context())
+		err := Transact(ctx, db, &TxOptions{Dialect: dialect}, func(context.Context) error { return c.act(cancel) })
+		cancel()
+		if (err == nil) != (c.wrong == "") || err != nil && !strings.Contains(err.Error(), c.wrong) {
+			t.Errorf("%q fails: error is %v, want one about %q", c.fails, err, c.wrong)
+		}
+		if left := db.Stats().OpenConnections; left != c.left || len(a.of("AFTER")) != 1 {
+			t.Errorf("%q fails: %d connections, want %d; heard %v", c.fails, left, c.left, a.heard)
+		}
+	}
+}
+
+func TestTransactionDoesNotBeginAfterTheEndOfItsContext(t *testing.T) {
+	t.Parallel()
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	for _, before := range [][]string{nil, {"BEFORE"}} {
+		dialect := testDialect
+		dialect.Before = before
+		err := Transact(ctx, new(answers).open(t), &TxOptions{Dialect: dialect}, func(context.Context) error {
+			t.Error("the function ran")
+			return nil
+		})
+		if !errors.Is(err, context.Canceled) {
+			t.Errorf("with %q before it: %v", before, err)
+		}
+	}
+}

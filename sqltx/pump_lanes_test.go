@@ -92,6 +92,9 @@ func TestClaimLeasesFollowersUpToTheFirstThatCannotRun(t *testing.T) {
 			if !slices.Equal(leased, c.want) {
 				t.Errorf("leased %v, want %v", leased, c.want)
 			}
+			if claimed := db.of(claiming)[0].statement; strings.Contains(claimed, "e.parked = FALSE") != c.skip {
+				t.Errorf("claimed by %s", claimed)
+			}
 			if found := db.of(following); len(found) != 1 || found[0].args[1] != int64(10) {
 				t.Errorf("looked for %v, want as many as there is room for", found)
 			}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/luatx/luatx/internal/test/rig"
 	"github.com/luatx/luatx/message"
+	"github.com/luatx/luatx/relay"
 )
 
 var errDown = errors.New("the database is down")
@@ -175,6 +176,49 @@ func TestPublisherRenewsTheLeasesOfHeldEvents(t *testing.T) {
 				t.Error("an acknowledged event was not published")
 			}
 		})
+	}
+}
+
+func TestEventIsHandedOutWhileAThirdOfItsLeaseIsLeft(t *testing.T) {
+	t.Parallel()
+	answer := once(claiming, rows(1, 2, 1), rows(3, 2, 1))
+	db := &answers{answer: func(statement string, args []any) ([][]any, error) {
+		if strings.Contains(statement, renewing) {
+			return nil, errDown
+		}
+		return answer(statement, args)
+	}}
+	inBubble(t, db, OutboxPublisherConfig{BatchSize: 2}, func(events <-chan *message.RawMessage, p *OutboxPublisher, _ func(), _ *rig.Lines) {
+		time.Sleep(20 * time.Second) // of 30 seconds
+		p.Wake()
+		synctest.Wait()
+		wantTimes(t, "given back too early", db.times(returning))
+		time.Sleep(time.Millisecond)
+		p.Wake()
+		synctest.Wait()
+		if backs := db.of(returning); len(backs) != 1 || len(ids(backs[0].args[3:])) != 2 {
+			t.Errorf("given back: %v, want the two that are not in the channel", backs)
+		}
+		for range 2 {
+			(<-events).Ack()
+		}
+	})
+}
+
+func TestStatementsOfAPublisherAreBoundedByTheLeaseOr15Seconds(t *testing.T) {
+	t.Parallel()
+	for lease, claims := range map[time.Duration]time.Duration{9 * time.Second: 9 * time.Second, 45 * time.Second: 15 * time.Second} {
+		db := &answers{answer: once(claiming, rows(1, 1, 1))}
+		inBubble(t, db, OutboxPublisherConfig{Lease: lease}, func(events <-chan *message.RawMessage, _ *OutboxPublisher, _ func(), _ *rig.Lines) {
+			time.Sleep(lease/3 + time.Second)
+			(<-events).Ack()
+			synctest.Wait()
+		})
+		for part, want := range map[string]time.Duration{claiming: claims, renewing: lease / 3, publishing: 15 * time.Second} {
+			if got := db.of(part); len(got) == 0 || got[0].within != want {
+				t.Errorf("with a lease of %v, %q: %v, want %v for it", lease, part, got, want)
+			}
+		}
 	}
 }
 
@@ -349,6 +393,58 @@ func TestFailedEventIsRetriedWithBackoffOrParked(t *testing.T) {
 				t.Errorf("written with %v, want a delay of %v, %d attempts, parked %t", args, c.delay, c.tried, c.parked)
 			}
 		})
+	}
+}
+
+func TestEventThatWasNotTriedIsGivenBackWithItsDelayOrABackoff(t *testing.T) {
+	t.Parallel()
+	const long = 1000 * time.Hour // of which a random part is not as short as the other delays
+	for name, c := range map[string]struct {
+		settle func(*message.RawMessage)
+		delay  [2]time.Duration
+	}{
+		"released":                     {func(msg *message.RawMessage) { msg.Release() }, [2]time.Duration{0, 0}},
+		"unavailable":                  {func(msg *message.RawMessage) { msg.Nack(relay.Unavailable(errDown)) }, [2]time.Duration{time.Millisecond, long}},
+		"unavailable, with a delay":    {func(msg *message.RawMessage) { msg.Nack(relay.Unavailable(message.RetryAfter(errDown, time.Second))) }, [2]time.Duration{time.Second, time.Second}},
+		"untried":                      {func(msg *message.RawMessage) { msg.Nack(untried{}) }, [2]time.Duration{time.Millisecond, long}},
+		"to wait its turn":             {func(msg *message.RawMessage) { msg.Nack(relay.Later(errDown, time.Minute)) }, [2]time.Duration{time.Minute, time.Minute}},
+		"unavailable for the last try": {func(msg *message.RawMessage) { msg.Nack(relay.Unavailable(message.Permanent(errDown))) }, [2]time.Duration{time.Millisecond, long}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			db := &answers{answer: once(claiming, rows(1, 1, 10))}
+			inBubble(t, db, OutboxPublisherConfig{BackoffBase: long, BackoffCap: long}, func(events <-chan *message.RawMessage, _ *OutboxPublisher, _ func(), _ *rig.Lines) {
+				c.settle(<-events)
+				synctest.Wait()
+			})
+			backs := db.of(returning)
+			if len(backs) != 1 || len(db.of(failing)) > 0 {
+				t.Fatalf("given back %v, failed %v", backs, db.of(failing))
+			}
+			if delay, _ := backs[0].args[0].(int64); delay < c.delay[0].Milliseconds() || delay > c.delay[1].Milliseconds() || backs[0].args[1] != int64(1) {
+				t.Errorf("given back with %v, want a delay of %v, and one attempt less", backs[0].args, c.delay)
+			}
+		})
+	}
+}
+
+func TestAcknowledgedEventIsLetGoAndNothingIsWritten(t *testing.T) {
+	t.Parallel()
+	db := &answers{answer: once(claiming, rows(1, 1, 1))}
+	inBubble(t, db, OutboxPublisherConfig{}, func(events <-chan *message.RawMessage, p *OutboxPublisher, stop func(), logs *rig.Lines) {
+		if msg := <-events; !msg.Acknowledged() {
+			t.Error("it was settled before")
+		}
+		time.Sleep(15 * time.Second)
+		stop()
+		stopped := time.Now()
+		p.Wait()
+		if took := time.Since(stopped); took > 0 || logs.Count("level=") > 0 {
+			t.Errorf("the stop took %v:\n%s", took, logs)
+		}
+	})
+	if written := db.of("UPDATE"); len(written) != len(db.of(claiming)) {
+		t.Errorf("written: %v", written)
 	}
 }
 

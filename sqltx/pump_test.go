@@ -1,6 +1,14 @@
 package sqltx
 
-import "testing"
+import (
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/luatx/luatx/internal/test/rig"
+	"github.com/luatx/luatx/message"
+)
 
 func TestEmptyLaneIsRemoved(t *testing.T) {
 	t.Parallel()
@@ -17,5 +25,30 @@ func TestEmptyLaneIsRemoved(t *testing.T) {
 	s.advance(settlement{held: later, what: sent})
 	if len(s.lanes) > 0 {
 		t.Errorf("%d lanes are remembered", len(s.lanes))
+	}
+}
+
+// TestStopDoesNotWaitForAnEventThatIsWritten writes the event and stops while the loop waits for a claim.
+func TestStopDoesNotWaitForAnEventThatIsWritten(t *testing.T) {
+	t.Parallel()
+	for range 20 { // the loop may notice either one first
+		claim := once(claiming, rows(1, 1, 1))
+		db := &answers{}
+		db.answer = func(statement string, args []any) ([][]any, error) {
+			if strings.Contains(statement, claiming) && time.Since(db.began) > 0 {
+				<-time.After(time.Second)
+			}
+			return claim(statement, args)
+		}
+		inBubble(t, db, OutboxPublisherConfig{}, func(events <-chan *message.RawMessage, p *OutboxPublisher, stop func(), logs *rig.Lines) {
+			time.Sleep(time.Second)
+			(<-events).Ack()
+			synctest.Wait()
+			stop()
+			p.Wait()
+			if took := time.Since(db.began); took != 1500*time.Millisecond || logs.Count("level=") > 0 {
+				t.Errorf("ended after %v:\n%s", took, logs)
+			}
+		})
 	}
 }

@@ -66,6 +66,7 @@ func TestEncodedDataIsDecodedUnchanged(t *testing.T) {
 		"encrypted":        {[]stream.Codec{aes}, "{}", "aesgcm"},
 		"nothing to hide":  {[]stream.Codec{aes}, "", "aesgcm"},
 		"both":             {[]stream.Codec{stream.Gzip{}, aes}, long, "gzip aesgcm"},
+		"none of use":      {[]stream.Codec{called{name: "a-b_C9"}}, "{}", nil},
 		"both, one of use": {[]stream.Codec{stream.Gzip{}, aes}, "{}", "aesgcm"},
 	} {
 		for mode, marshal := range map[string]func(*message.RawMessage) ([]any, error){"binary": stream.Binary, "structured": stream.Structured} {
@@ -116,6 +117,10 @@ func TestUndecodableDataBecomesADeadLetter(t *testing.T) {
 		"a bomb":          {[]stream.Codec{stream.Gzip{}}, []stream.Codec{stream.Gzip{MaxBytes: 4999}}, nil, "more than the 4999 bytes"},
 		"no gzip":         {[]stream.Codec{stream.Gzip{}}, []stream.Codec{stream.Gzip{}}, func(m *message.RawMessage) { m.Data = []byte("x") }, "codec gzip"},
 		"no key function": {[]stream.Codec{aes}, []stream.Codec{stream.AESGCM{}}, nil, "AESGCM.Key is nil"},
+		"no such key":     {[]stream.Codec{aes}, []stream.Codec{stream.AESGCM{Key: func(string) ([]byte, error) { return nil, errBusy }}}, nil, `key "k1": busy`},
+		"a short key":     {[]stream.Codec{aes}, []stream.Codec{stream.AESGCM{Key: func(string) ([]byte, error) { return []byte("x"), nil }}}, nil, `key "k1": crypto/aes`},
+		"a panic":         {[]stream.Codec{marked{}}, []stream.Codec{panics{}}, nil, "marked cannot decode"},
+		"a cut gzip":      {[]stream.Codec{stream.Gzip{}}, []stream.Codec{stream.Gzip{}}, func(m *message.RawMessage) { m.Data = m.Data[:len(m.Data)-5] }, "codec gzip: unexpected EOF"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -127,12 +132,14 @@ func TestUndecodableDataBecomesADeadLetter(t *testing.T) {
 				}
 				return stream.Binary(m)
 			}
-			got, _, sub := roundTrip(t, msg, test.write, test.read, marshal)
+			f := shared(t)
+			send(t, f.publisher(t, func(c *stream.PublisherConfig) { c.Codecs, c.Marshal = test.write, marshal }), msg)
+			got, sub := f.first(t, test.read)
 			if got != nil {
 				t.Fatalf("got %v %.40q", got.Attributes, got.Data)
 			}
-			if sub.Stats().Malformed != 1 {
-				t.Errorf("stats are %+v", sub.Stats())
+			if dead := f.dead(t); sub.Stats().Malformed != 1 || len(dead) != 1 || !strings.Contains(dead[0].Reason, test.want) {
+				t.Errorf("stats are %+v, dead letters %+v, want one because of %q", sub.Stats(), dead, test.want)
 			}
 		})
 	}
@@ -141,20 +148,20 @@ func TestUndecodableDataBecomesADeadLetter(t *testing.T) {
 func TestCodecThatCannotEncodeReturnsAPermanentError(t *testing.T) {
 	t.Parallel()
 	f := shared(t)
-	for name, codec := range map[string]stream.Codec{
-		"no key id": stream.AESGCM{Key: keys}, "no key": stream.AESGCM{KeyID: "z", Key: keys},
-		"short key": stream.AESGCM{KeyID: "k", Key: func(string) ([]byte, error) { return []byte("x"), nil }},
-		"level":     stream.Gzip{Level: 77, MinBytes: 1},
+	for want, codec := range map[string]stream.Codec{
+		"AESGCM.KeyID is empty": stream.AESGCM{Key: keys}, `key "z": no key "z"`: stream.AESGCM{KeyID: "z", Key: keys},
+		`key "k": crypto/aes`: stream.AESGCM{KeyID: "k", Key: func(string) ([]byte, error) { return []byte("x"), nil }},
+		"Gzip.Level":          stream.Gzip{Level: 77, MinBytes: 1},
 	} {
 		errs := f.publisher(t, func(c *stream.PublisherConfig) { c.Codecs = []stream.Codec{codec} }).Send(t.Context(), order("1"))
-		if len(errs) != 1 || !errors.Is(errs[0], message.ErrEncode) || !message.IsPermanent(errs[0]) {
-			t.Errorf("%s: errors are %v, want a permanent ErrEncode", name, errs)
+		if len(errs) != 1 || !errors.Is(errs[0], message.ErrEncode) || !message.IsPermanent(errs[0]) || !strings.Contains(errs[0].Error(), want) {
+			t.Errorf("errors are %v, want a permanent ErrEncode because of %s", errs, want)
 		}
 	}
 	if got := f.entries(t); len(got) != 0 {
 		t.Errorf("%d entries were written", len(got))
 	}
-	for _, codecs := range [][]stream.Codec{{nil}, {stream.Gzip{}, stream.Gzip{}}} {
+	for _, codecs := range [][]stream.Codec{{nil}, {stream.Gzip{}, stream.Gzip{}}, {called{name: ""}}, {called{name: "a b"}}, {called{name: "ä"}}} {
 		client := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1"})
 		t.Cleanup(func() { client.Close() })
 		_, err := stream.NewPublisher(client, stream.PublisherConfig{Stream: "s", Codecs: codecs})
@@ -201,4 +208,148 @@ func FuzzGzipDecode(f *testing.F) {
 			t.Errorf("%d bytes, more than 1000", len(out))
 		}
 	})
+}
+
+func TestGzipCompressesFromMinBytesAndDecompressesUpToMaxBytes(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		codec  stream.Gzip
+		size   int
+		skips  bool
+		refuse bool
+	}{
+		"below the default":   {stream.Gzip{}, 255, true, false},
+		"the default":         {stream.Gzip{}, 256, false, false},
+		"below MinBytes":      {stream.Gzip{MinBytes: 300}, 299, true, false},
+		"MinBytes":            {stream.Gzip{MinBytes: 300}, 300, false, false},
+		"MaxBytes":            {stream.Gzip{MaxBytes: 300}, 300, false, false},
+		"a byte too much":     {stream.Gzip{MaxBytes: 300}, 301, false, true},
+		"beyond both of them": {stream.Gzip{MinBytes: 300, MaxBytes: 299}, 300, false, true},
+	} {
+		data := bytes.Repeat([]byte("x"), c.size)
+		packed, err := c.codec.Encode(data, nil)
+		if errors.Is(err, stream.ErrSkipCodec) != c.skips || err != nil && !c.skips {
+			t.Errorf("%s: error is %v, want to skip: %t", name, err, c.skips)
+		}
+		if c.skips || err != nil {
+			continue
+		}
+		if got, err := c.codec.Decode(packed, nil); (err != nil) != c.refuse || !c.refuse && !bytes.Equal(got, data) {
+			t.Errorf("%s: %d bytes, error %v", name, len(got), err)
+		}
+	}
+}
+
+// marked is a Codec that changes all data.
+type marked struct{}
+
+func (marked) Name() string { return "marked" }
+
+// panics is a marked that cannot decode.
+type panics struct{ marked }
+
+func (panics) Decode([]byte, message.Attributes) ([]byte, error) { panic("marked cannot decode") }
+
+// called is a codec that skips all data.
+type called struct {
+	marked
+
+	name string
+}
+
+func (c called) Name() string { return c.name }
+
+func (called) Encode([]byte, message.Attributes) ([]byte, error) {
+	return nil, fmt.Errorf("not worth it: %w", stream.ErrSkipCodec)
+}
+
+func (marked) Encode(data []byte, _ message.Attributes) ([]byte, error) {
+	return append([]byte("marked "), data...), nil
+}
+
+func (marked) Decode(data []byte, _ message.Attributes) ([]byte, error) {
+	return bytes.TrimPrefix(data, []byte("marked ")), nil
+}
+
+func TestCodecsSkipMessagesWithoutData(t *testing.T) {
+	t.Parallel()
+	aes := stream.AESGCM{KeyID: "k1", Key: keys}
+	strict := aes
+	strict.RejectPlaintext = true
+	for name, c := range map[string]struct {
+		codecs   []stream.Codec
+		encoding any
+	}{
+		"all":                       {[]stream.Codec{marked{}, aes}, nil},
+		"all but the required one":  {[]stream.Codec{marked{}, strict}, "aesgcm"},
+		"none behind the encrypted": {[]stream.Codec{strict, marked{}}, "aesgcm marked"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			msg := order("1")
+			msg.Data = nil
+			got, fields, _ := roundTrip(t, msg, c.codecs, c.codecs, nil)
+			if got == nil || len(got.Data) > 0 || fields["ce_dataencoding"] != c.encoding {
+				t.Errorf("message %v, fields %v, want the encoding %v", got, fields, c.encoding)
+			}
+		})
+	}
+}
+
+func TestMaxBytesBoundsTheNamesAndValuesOfFieldsTogether(t *testing.T) {
+	t.Parallel()
+	f := shared(t)
+	for size, entry := range map[int][]any{10: {"four", []byte("4444"), "n", "1"}, 20: {"n", 1, "yes", true}} { // a number counts as 8 bytes
+		for _, fits := range []bool{true, false} {
+			pub := f.publisher(t, func(c *stream.PublisherConfig) {
+				if c.MaxBytes = size; !fits {
+					c.MaxBytes--
+				}
+				c.Marshal = func(*message.RawMessage) ([]any, error) { return entry, nil }
+			})
+			if errs := pub.Send(t.Context(), order("1")); (errs == nil) != fits || !fits && !errors.Is(errs[0], stream.ErrTooLarge) {
+				t.Errorf("%v within %d bytes, fits %t: errors are %v", entry, size, fits, errs)
+			}
+		}
+	}
+}
+
+func TestGzipSkipsDataThatItDoesNotMakeShorter(t *testing.T) {
+	t.Parallel()
+	same := 0
+	for n := range 100 {
+		data := bytes.Repeat([]byte("x"), n+1)
+		out, err := stream.Gzip{MinBytes: 1}.Encode(data, nil)
+		if skips, small := errors.Is(err, stream.ErrSkipCodec), len(packed(data)); skips != (small >= len(data)) {
+			t.Errorf("%d bytes, packed in %d: packed %d, %v", len(data), small, len(out), err)
+		} else if small == len(data) {
+			same++
+		}
+	}
+	if same == 0 {
+		t.Error("no data is as long as it is packed")
+	}
+}
+
+func TestEncryptedMessageWithoutDataIsDecodedToEmptyData(t *testing.T) {
+	t.Parallel()
+	aes := stream.AESGCM{KeyID: "k1", Key: keys, RejectPlaintext: true}
+	attrs := message.Attributes{}
+	sealed, err := aes.Encode(nil, attrs)
+	redistest.Must(t, err)
+	if data, err := aes.Decode(sealed, attrs); err != nil || data == nil || len(data) > 0 {
+		t.Errorf("%#v, %v, want empty data", data, err)
+	}
+}
+
+func TestTextThatLooksLikeATimeIsBoundAsItIs(t *testing.T) {
+	t.Parallel()
+	aes := stream.AESGCM{KeyID: "k1", Key: keys}
+	attrs := message.Attributes{message.AttrSubject: "2026-11-22T09:00:00+01:00"}
+	sealed, err := aes.Encode([]byte("x"), attrs)
+	redistest.Must(t, err)
+	attrs[message.AttrSubject] = "2026-11-22T08:00:00Z"
+	if data, err := aes.Decode(sealed, attrs); err == nil {
+		t.Errorf("decoded %q under another subject", data)
+	}
 }

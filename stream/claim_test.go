@@ -1,10 +1,15 @@
 package stream_test
 
 import (
+	"fmt"
 	"testing"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+
+	"github.com/luatx/luatx/internal/lua"
 	"github.com/luatx/luatx/internal/test/redistest"
+	"github.com/luatx/luatx/message"
 )
 
 func TestEntriesOfADeadConsumerAreClaimedInOrder(t *testing.T) {
@@ -115,14 +120,21 @@ func TestTrimmedEntriesLeaveTheGroup(t *testing.T) {
 
 func TestNackedEntryThatWasTrimmedLeavesTheGroup(t *testing.T) {
 	t.Parallel()
-	f := shared(t)
-	f.add(t, "a")
-	sub := f.subscribe(t, f.config())
-	msg := sub.next(t)
-	redistest.Must(t, f.client.XTrimMaxLen(t.Context(), f.key, 0).Err())
-	msg.Nack(errBusy)
-	f.wantPending(t, 0)
-	eventually(t, func() bool { return sub.Stats().Trimmed == 1 }, func() string { return "not counted" })
+	for name, nack := range map[string]error{"to come again": errBusy, "as a dead letter": message.Permanent(errBusy)} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			f := shared(t)
+			f.add(t, "a")
+			cfg := f.config()
+			cfg.MaxDeliveries = 10
+			sub := f.subscribe(t, cfg)
+			msg := sub.next(t)
+			redistest.Must(t, f.client.XTrimMaxLen(t.Context(), f.key, 0).Err())
+			msg.Nack(nack)
+			f.wantPending(t, 0)
+			eventually(t, func() bool { return sub.Stats().Trimmed == 1 }, func() string { return "not counted" })
+		})
+	}
 }
 
 func TestClaimSendsNothingThatRedis60DoesNotKnow(t *testing.T) {
@@ -153,4 +165,47 @@ func TestEntriesInFlightAreNotClaimed(t *testing.T) {
 	if n := len(proxy.Commands(isClaim)); n != 0 {
 		t.Errorf("%d claims of entries that are not idle", n)
 	}
+}
+
+func TestConsumerFetchesOnlyItsOwnEntriesAgain(t *testing.T) {
+	t.Parallel()
+	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
+		f := newFixture(t, client)
+		ids := f.add(t, "mine", "gone", "another's", "new")
+		f.takeAs(t, "me", 2)
+		f.takeAs(t, "you", 1)
+		redistest.Must(t, client.XDel(t.Context(), f.key, ids[1]).Err())
+		got, err := f.member("me").Fetch(t.Context(), ids...)
+		redistest.Must(t, err)
+		if want := "[{2 map[data:mine type:order.placed]} {2 map[]} {0 map[]} {0 map[]}]"; fmt.Sprint(got) != want || got[1].Values != nil {
+			t.Errorf("%v, want %s", got, want)
+		}
+		var left []string
+		for _, p := range f.pending(t) {
+			left = append(left, fmt.Sprint(p.Consumer, " ", p.RetryCount))
+		}
+		if want := "[me 2 you 1]"; fmt.Sprint(left) != want {
+			t.Errorf("pending for %v, want %s", left, want)
+		}
+	})
+}
+
+func TestEntryIsFetchedInTheMillisecondOfItsDelivery(t *testing.T) {
+	t.Parallel()
+	f := shared(t)
+	ids := f.add(t, numbers(30)...)
+	f.takeAs(t, "me", 1)
+	for _, id := range ids[1:] {
+		var fetched *redis.Cmd
+		_, err := f.client.TxPipelined(t.Context(), func(pipe redis.Pipeliner) error {
+			pipe.XReadGroup(t.Context(), &redis.XReadGroupArgs{Group: "shop", Consumer: "me", Streams: []string{f.key, ">"}, Count: 1, Block: -1})
+			fetched = pipe.Eval(t.Context(), lua.Script("fetch", nil), []string{f.key}, "shop", "me", id)
+			return nil
+		})
+		redistest.Must(t, err)
+		if row := fetched.Val().([]any)[0].([]any); len(row) != 2 || row[1] == nil {
+			t.Errorf("%s: %v", id, row)
+		}
+	}
+	f.wantPending(t, 30)
 }

@@ -82,6 +82,36 @@ func TestUnmarshalReadsStructuredAndPlainEntries(t *testing.T) {
 			`{"a":1}`,
 			message.Attributes{"specversion": "1.0", "id": "7"},
 		},
+		"structured, with the id field of Watermill": {
+			map[string]any{"content-type": "application/cloudevents+json", "data": `{"specversion":"1.0","id":"7"}`, "_watermill_message_uuid": "8"},
+			"",
+			message.Attributes{"specversion": "1.0", "id": "7"},
+		},
+		"binary, with the id field of Watermill": {
+			map[string]any{"ce_specversion": "1.0", "ce_id": "7", "data": "x", "_watermill_message_uuid": "8"},
+			"x",
+			message.Attributes{"specversion": "1.0", "id": "7"},
+		},
+		"plain with two fields": {
+			map[string]any{"type": "order.placed", "data": "x"},
+			"x",
+			message.Attributes{"specversion": "1.0", "id": "1-0", "type": "order.placed"},
+		},
+		"plain with metadata that are no object": {
+			map[string]any{"metadata": "5", "data": "x"},
+			"x",
+			message.Attributes{"specversion": "1.0", "id": "1-0", "metadata": "5"},
+		},
+		"plain with metadata and another field": {
+			map[string]any{"metadata": `{"a":"b"}`, "data": "x", "type": "t"},
+			"x",
+			message.Attributes{"specversion": "1.0", "id": "1-0", "metadata": `{"a":"b"}`, "type": "t"},
+		},
+		"plain with metadata and no data": {
+			map[string]any{"metadata": `{"a":"b"}`, "type": "t"},
+			`{"metadata":"{\"a\":\"b\"}","type":"t"}`,
+			message.Attributes{"specversion": "1.0", "id": "1-0", "metadata": `{"a":"b"}`, "type": "t", "datacontenttype": "application/json"},
+		},
 		"plain with data": {
 			map[string]any{"type": "order.placed", "id": "7", "Name": "x", "a-b": "y", "time": "noon", "content-type": "text/plain", "specversion": "9", "data": "\xff"},
 			"\xff",

@@ -31,7 +31,8 @@ const (
 type Processor interface {
 	// Check returns an error if the Processor is invalid. Consume calls it before it reads.
 	Check() error
-	// ProcessRaw handles a message and settles it. Several goroutines call it at once.
+	// ProcessRaw handles a message and settles it. If it returns an error and has not settled the message, the message is nacked.
+	// Several goroutines call it at once.
 	ProcessRaw(ctx context.Context, msg *message.RawMessage) error
 }
 
@@ -255,6 +256,7 @@ func (h *handlers) one(t task) {
 	defer h.open.Done()
 	defer t.g.Leave()
 	if err := processed(t.ctx, h.process, t.msg); err != nil {
+		t.msg.Nack(err) // has no effect if the message is settled
 		h.outage.log.Error("stream: message not handled", "id", t.msg.ID(), "error", err)
 	}
 }

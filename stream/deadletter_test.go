@@ -11,6 +11,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/luatx/luatx/internal/group"
 	"github.com/luatx/luatx/internal/slot"
 	"github.com/luatx/luatx/internal/test/redistest"
 	"github.com/luatx/luatx/internal/test/respproxy"
@@ -175,6 +176,51 @@ func TestMalformedAndRefusedEntriesBecomeDeadLettersAtOnce(t *testing.T) {
 	}
 }
 
+// member returns a member of the fixture's group.
+func (f *fixture) member(consumer string) *group.Member {
+	return &group.Member{Client: f.client, Stream: f.key, Group: "shop", Consumer: consumer}
+}
+
+func TestDeadLetterHasTheTimesOfItsFirstAndItsLastDelivery(t *testing.T) {
+	t.Parallel()
+	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
+		f := newFixture(t, client)
+		id := f.add(t, "a")[0]
+		f.takeAs(t, "me", 1)
+		grave := group.Grave{Key: stream.DeadLetterKey(f.key), Reason: "why", Consumer: "you", First: time.Now().Add(-3 * time.Hour), Last: time.Now().Add(-time.Hour)}
+		outcome, err := f.member("me").Bury(t.Context(), id, grave)
+		if outcome != group.Moved || err != nil {
+			t.Fatal(outcome, err)
+		}
+		got := f.dead(t)[0]
+		if first, last := got.First.Sub(grave.First), got.Last.Sub(grave.Last); first.Abs() > time.Hour || last.Abs() > time.Hour || got.Consumer != "you" {
+			t.Errorf("%+v, want %+v", got, grave)
+		}
+	})
+}
+
+func TestEntryOfAGroupThatIsGoneIsNotDeadLettered(t *testing.T) {
+	t.Parallel()
+	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
+		f := newFixture(t, client)
+		id := f.add(t, "a")[0]
+		bury := func() (group.Outcome, error) {
+			return f.member("me").Bury(t.Context(), id, group.Grave{Key: stream.DeadLetterKey(f.key)})
+		}
+		if outcome, err := bury(); outcome != group.Lost || err != nil {
+			t.Errorf("without a group: %q, %v", outcome, err)
+		}
+		redistest.Must(t, client.Del(t.Context(), f.key).Err())
+		redistest.Must(t, client.Set(t.Context(), f.key, "no stream", time.Hour).Err())
+		if outcome, err := bury(); err == nil || !strings.Contains(err.Error(), "WRONGTYPE") {
+			t.Errorf("no stream: %q, %v", outcome, err)
+		}
+		if all := f.dead(t); len(all) > 0 {
+			t.Errorf("dead letters are %+v", all)
+		}
+	})
+}
+
 func TestFormerOwnerDeadLettersNothing(t *testing.T) {
 	t.Parallel()
 	f := shared(t)
@@ -200,7 +246,7 @@ func TestEntryIsDeadLetteredOnceDespiteFaults(t *testing.T) {
 			t.Parallel()
 			server := redistest.Shared(t)
 			proxy := redistest.Proxy(t, server.Addr())
-			f := newFixture(t, redistest.Client(t, proxy.Addr(), func(o *redis.Options) { o.MaxRetries = -1; o.ReadTimeout = 300 * time.Millisecond }))
+			f := newFixture(t, redistest.Client(t, proxy.Addr(), func(o *redis.Options) { o.MaxRetries = -1; o.ReadTimeout = time.Second }))
 			f.add(t, "a")
 			cfg := f.config()
 			cfg.MaxDeliveries = 1
@@ -358,5 +404,67 @@ func TestUnreceivedMessagesAreReturnedAndNotCountedAsDeliveries(t *testing.T) {
 	f.wantPending(t, 0)
 	if all := f.dead(t); len(all) != 0 {
 		t.Errorf("dead letters are %+v", all)
+	}
+}
+
+// letters adds dead letters of a stream, and an entry that is none for each empty text. It returns their ids.
+func (f *fixture) letters(t *testing.T, data ...string) []string {
+	t.Helper()
+	var ids []string
+	for _, d := range data {
+		fields := []string{"data", "foreign"}
+		if d != "" {
+			fields = group.Dead{Stream: f.key, Entry: "1-1", Group: "shop", Fields: []string{"data", d}}.Write()
+		}
+		id, err := f.client.XAdd(t.Context(), &redis.XAddArgs{Stream: stream.DeadLetterKey(f.key), Values: fields}).Result()
+		redistest.Must(t, err)
+		ids = append(ids, id)
+	}
+	return ids
+}
+
+func TestEntriesThatAreNoDeadLettersAreListedAndSkipped(t *testing.T) {
+	t.Parallel()
+	f := shared(t)
+	key := stream.DeadLetterKey(f.key)
+	f.letters(t, "", "a", "")
+	for i := range 12 { // more than a page, which ends with one of them
+		f.letters(t, "", "b", "b", "b", "b", "b", "b", "")
+		if i == 11 {
+			f.letters(t, "c", "")
+		}
+	}
+	letters, foreign := 0, 0
+	for dead, err := range stream.DeadLetters(t.Context(), f.client, key) {
+		switch {
+		case dead.ID == "":
+			t.Errorf("no id, %v", err)
+		case errors.Is(err, stream.ErrNotDeadLetter):
+			foreign++
+		default:
+			redistest.Must(t, err)
+			letters++
+		}
+	}
+	if letters != 74 || foreign != 27 {
+		t.Errorf("listed %d dead letters and %d others, want 74 and 27", letters, foreign)
+	}
+	if n, err := stream.PutBackAll(t.Context(), f.client, key); n != 74 || err != nil {
+		t.Errorf("put back %d, error %v, want 74", n, err)
+	}
+	if left := f.client.XLen(t.Context(), key).Val(); left != 27 {
+		t.Errorf("%d are left, want 27", left)
+	}
+}
+
+func TestPutBackStopsAtTheFirstError(t *testing.T) {
+	t.Parallel()
+	f := shared(t)
+	ids := f.letters(t, "a", "b", "", "c")
+	if n, err := stream.PutBack(t.Context(), f.client, stream.DeadLetterKey(f.key), ids...); n != 2 || !errors.Is(err, stream.ErrNotDeadLetter) {
+		t.Errorf("put back %d, error %v, want 2 and ErrNotDeadLetter", n, err)
+	}
+	if got := len(f.entries(t)); got != 2 {
+		t.Errorf("%d entries came back, want 2", got)
 	}
 }

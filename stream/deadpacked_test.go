@@ -60,6 +60,9 @@ func TestEntriesOfAnyNumberOfFieldsBecomeDeadLettersAndComeBack(t *testing.T) {
 				if len(all) != 1 || all[0].Reason != errBusy.Error() || all[0].Stream != f.key || all[0].Deliveries != 1 || all[0].Values["dead-packed"] != "1:x" {
 					t.Fatalf("%d dead letters, the first is %.300v", len(all), all)
 				}
+				if packed := rawFields(t, client, stream.DeadLetterKey(f.key))[0] == "dead-packed"; packed != (n > 1000) {
+					t.Errorf("packed: %t", packed)
+				}
 				// Several operators put it back at once.
 				operator := redistest.AsAdmin(t, client)
 				var put sync.WaitGroup

@@ -82,3 +82,18 @@ func TestConsumerOfAQuietStreamStays(t *testing.T) {
 		t.Errorf("consumers are %q, want both", got)
 	}
 }
+
+// TestConsumerIsIdleForLongerThanTheLimit uses miniredis, in which a consumer that has read nothing is always idle for -1 ms.
+func TestConsumerIsIdleForLongerThanTheLimit(t *testing.T) {
+	t.Parallel()
+	_, client := redistest.Mini(t)
+	ctx := redistest.Soon(t)
+	redistest.Must(t, client.XGroupCreateMkStream(ctx, "s", "shop", "0").Err(), client.XGroupCreateConsumer(ctx, "s", "shop", "idle").Err())
+	for _, c := range []struct{ limit, want int }{{-1, 0}, {-2, 1}} {
+		gone, err := client.Eval(ctx, lua.Script("dismiss", nil), []string{"s"}, "shop", "me", c.limit).Int()
+		redistest.Must(t, err)
+		if gone != c.want {
+			t.Errorf("%d consumers were idle for more than %d ms, want %d", gone, c.limit, c.want)
+		}
+	}
+}

@@ -69,6 +69,7 @@ func TestDecodedBytesUpToTheBoundAreInFlight(t *testing.T) {
 	}{
 		"exactly the bound":         {"gzip", 2 * each, 2},
 		"a byte beyond":             {"gzip", 2*each - 1, 1},
+		"one that exceeds it alone": {"gzip", each - 1, 1},
 		"data that no codec packed": {"", 1, 3},
 	} {
 		t.Run(name, func(t *testing.T) {

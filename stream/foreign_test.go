@@ -116,8 +116,11 @@ func TestUnmarshalDaprReadsDataAndMetadata(t *testing.T) {
 	redistest.Must(t, err)
 	wantAttributes(t, msg.Attributes, message.Attributes{"specversion": "1.0", "id": "1-0"})
 	wantData(t, msg, `{"specversion":5}`)
+	msg, err = stream.UnmarshalDapr("1-0", map[string]any{"data": `{"a":1}`})
+	redistest.Must(t, err)
+	wantData(t, msg, `{"a":1}`)
 	for _, values := range []map[string]any{
-		{"data": "x", "metadata": "no JSON"}, {"data": "x", "metadata": `{"a":5}`}, {"data": `{"specversion":"1.0","id":5}`},
+		{"data": "x", "metadata": "no JSON"}, {"data": "x", "metadata": "x"}, {"data": "x", "metadata": `{"a":5}`}, {"data": `{"specversion":"1.0","id":5}`},
 	} {
 		if _, err := stream.UnmarshalDapr("1-0", values); !errors.Is(err, message.ErrDecode) {
 			t.Errorf("%v: error is %v, want ErrDecode", values, err)

@@ -315,3 +315,41 @@ func TestEndedSubscriptionOffersNackedEntriesWhenTheyAreDue(t *testing.T) {
 		}
 	})
 }
+
+func TestOthersAreRemovedAfterTenTimesTheLongestInterval(t *testing.T) {
+	t.Parallel()
+	for want, cfg := range map[string]stream.SubscriberConfig{
+		"600000":  {MaxIdleTime: time.Minute, ClaimInterval: 20 * time.Second},
+		"1200000": {MaxIdleTime: time.Minute, ClaimInterval: 2 * time.Minute},
+		"900000":  {MaxIdleTime: time.Minute, ClaimInterval: time.Second, BlockTimeout: 90 * time.Second},
+	} {
+		cfg.Consumer = "me"
+		inBubble(t, &scripted.Group{}, cfg, func(t *testing.T, s subscribed) {
+			synctest.Wait()
+			if got := s.args(t, 5, "dismiss"); got[0] != want {
+				t.Errorf("others are removed after %s ms, want %s", got[0], want)
+			}
+		})
+	}
+}
+
+func TestDelaysOfAMessageThatIsNackedAgainAndAgainDouble(t *testing.T) {
+	t.Parallel()
+	backoff := message.Backoff{Base: time.Millisecond, Max: time.Hour}
+	inBubble(t, &scripted.Group{Fresh: []any{scripted.Entry("1-0")}}, stream.SubscriberConfig{Consumer: "me", NackBackoff: backoff}, func(t *testing.T, s subscribed) {
+		wantDoubling(t, func() { s.next(t).Nack(errRefused) })
+		s.next(t).Ack()
+	})
+}
+
+// wantDoubling nacks a message 20 times. Random delays that double from 1 ms on add up to minutes, others to 200 ms at most.
+func wantDoubling(t *testing.T, nack func()) {
+	t.Helper()
+	began := time.Now()
+	for range 20 {
+		nack()
+	}
+	if took := time.Since(began); took < time.Second {
+		t.Errorf("20 deliveries took %v", took)
+	}
+}

@@ -7,6 +7,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/luatx/luatx/internal/group"
 	"github.com/luatx/luatx/internal/test/redistest"
 	"github.com/luatx/luatx/internal/test/respproxy"
 )
@@ -114,4 +115,35 @@ func TestHeartbeatEndsWithTheMessage(t *testing.T) {
 		eventually(t, func() bool { return proxy.Count("XPENDING") > looks+10 }, func() string { return "it does not look" })
 		return beats(proxy) == seen
 	}, func() string { return "beats go on" })
+}
+
+func TestHoldChangesOnlyEntriesThatArePendingForTheConsumer(t *testing.T) {
+	t.Parallel()
+	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
+		ctx, f := redistest.Soon(t), newFixture(t, client)
+		ids := f.add(t, "of another", "once", "twice", "deleted", "acknowledged")
+		f.takeAs(t, "other", 1)
+		f.takeAs(t, "own", 4)
+		redistest.Must(t,
+			client.XClaim(ctx, &redis.XClaimArgs{Stream: f.key, Group: "shop", Consumer: "own", Messages: ids[2:3]}).Err(),
+			client.XDel(ctx, f.key, ids[3]).Err(), client.XAck(ctx, f.key, "shop", ids[4]).Err(),
+		)
+		m := &group.Member{Client: client, Stream: f.key, Group: "shop", Consumer: "own"}
+		want := func(longs []bool, deliveries ...int64) {
+			t.Helper()
+			pending := f.pending(t)
+			for i, p := range pending {
+				if p.ID != ids[i] || (p.Consumer == "own") != (i > 0) || (p.Idle >= time.Hour) != longs[i] || p.RetryCount != deliveries[i] {
+					t.Errorf("entry %d: %+v", i, p)
+				}
+			}
+			if len(pending) != 4 {
+				t.Errorf("%d entries are pending", len(pending))
+			}
+		}
+		redistest.Must(t, m.Hold(ctx, ids, time.Hour, true))
+		want([]bool{false, true, true, false}, 1, 0, 1, 1)
+		redistest.Must(t, m.Hold(ctx, ids, 0, false))
+		want([]bool{false, false, false, false}, 1, 0, 1, 1)
+	})
 }

@@ -66,6 +66,24 @@ func TestMemberCountsItsLeaseFromTheRequest(t *testing.T) {
 	}
 }
 
+func TestLeaseIsTheMembersOnlyIfItIsTakenOrKept(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		what  string
+		reply any
+		mine  bool
+	}{
+		{"take", 1, true}, {"keep", 1, true}, {"take", 0, false}, {"keep", 0, false}, {"free", 1, false}, {"take", errors.New("ERR no"), false},
+	} {
+		client := scripted.New(func([]string) any { return c.reply }).Client(t)
+		m := &member{PartitionedSubscriber: &PartitionedSubscriber{cfg: PartitionedConfig{Lease: time.Hour}}, name: "m"}
+		p := &partition{subscription: &subscription{Subscriber: &Subscriber{client: client}}, m: m, begun: time.Now()}
+		if done, err := p.bid(t.Context(), c.what, 0); done != (c.reply == 1) || (err == nil) != (c.reply == 0 || c.reply == 1) || p.mine() != c.mine {
+			t.Errorf("%s, %v: %t, %v, its own: %t", c.what, c.reply, done, err, p.mine())
+		}
+	}
+}
+
 func TestLeaseThatCannotBeKeptIsAnOutageUntilItIsKept(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -111,7 +129,10 @@ func TestLeaseIsTakenOnlyIfItWasFreeForLongEnough(t *testing.T) {
 			}
 		}
 		expect("take", "a", time.Hour, false) // never held, so the time for which it has been free is unknown
+		expect("take", "a", time.Millisecond, false)
 		expect("take", "a", 0, true)
+		expect("take", "a", time.Hour, true) // it has it already
+		expect("keep", "a", 0, true)
 		expect("take", "b", 0, false)
 		expect("keep", "b", 0, false)
 		expect("free", "b", 0, false)
@@ -129,6 +150,28 @@ func TestLeaseIsTakenOnlyIfItWasFreeForLongEnough(t *testing.T) {
 		expect("take", "a", 3*time.Hour, false)
 		expect("take", "a", time.Hour, true)
 	})
+}
+
+func TestLeaseIsFreeFromTheMillisecondOfItsEnd(t *testing.T) {
+	t.Parallel()
+	server, client := redistest.Mini(t)
+	start := time.Now().Truncate(time.Second)
+	take := func(owner string, at time.Duration) bool {
+		t.Helper()
+		server.SetTime(start.Add(at))
+		done, err := leaseScript.Run(t.Context(), client, []string{"void", "lease"}, "take", owner, 1000, 0).Bool()
+		redistest.Must(t, err)
+		return done
+	}
+	for _, c := range []struct {
+		owner string
+		at    time.Duration
+		want  bool
+	}{{"a", 0, true}, {"b", 999 * time.Millisecond, false}, {"b", time.Second, true}} {
+		if got := take(c.owner, c.at); got != c.want {
+			t.Errorf("taken by %s after %v: %t", c.owner, c.at, got)
+		}
+	}
 }
 
 func TestSharesAddUpAndDifferByOneAtMost(t *testing.T) {
@@ -160,15 +203,19 @@ func TestOnlyAHandlerThatTakesTooLongLosesTheLeaseWithNoHeartbeat(t *testing.T) 
 	}{
 		{"nothing is given out", true, 0, false},
 		{"given out at once", true, 1, true},
+		{"given out MaxIdleTime ago", true, age - time.Minute, false},
+		{"given out a little earlier", true, age - time.Minute - 1, true},
 		{"given out just now", true, age - time.Minute/2, false},
 		{"given out long ago", true, age - 2*time.Minute, true},
 		{"given out long ago, with a heartbeat", false, age - 2*time.Minute, false},
 	} {
-		cfg := SubscriberConfig{NoHeartbeat: c.noHeartbeat, MaxIdleTime: time.Minute}
-		p := &partition{subscription: &subscription{Subscriber: &Subscriber{cfg: cfg}}, begun: time.Now().Add(-age)}
-		p.since.Store(int64(c.given))
-		if got := p.hangs(); got != c.want {
-			t.Errorf("%s: hangs is %v", c.name, got)
-		}
+		synctest.Test(t, func(t *testing.T) {
+			cfg := SubscriberConfig{NoHeartbeat: c.noHeartbeat, MaxIdleTime: time.Minute}
+			p := &partition{subscription: &subscription{Subscriber: &Subscriber{cfg: cfg}}, begun: time.Now().Add(-age)}
+			p.since.Store(int64(c.given))
+			if got := p.hangs(); got != c.want {
+				t.Errorf("%s: hangs is %v", c.name, got)
+			}
+		})
 	}
 }

@@ -183,8 +183,9 @@ func (p *partition) fails(ctx context.Context, it *item) (waits bool) {
 
 // deadLetterItem moves an item to the dead-letter stream. It retries until that succeeds or ctx has ended.
 func (p *partition) deadLetterItem(ctx context.Context, it *item, reason string) bool {
+	reason = group.Reason(reason)
 	for failures := 1; ; failures++ {
-		outcome, err := p.writeDeadLetter(&it.entry, group.Reason(reason))
+		outcome, err := p.writeDeadLetter(&it.entry, reason)
 		if err == nil {
 			p.noteDeadLetter(&it.entry, outcome, reason)
 			return true

@@ -64,6 +64,26 @@ func TestMembersThatComeAndGoSharePartitionsEvenlyAndInOrder(t *testing.T) {
 	})
 }
 
+func TestMemberLeavesTheShareOfAnotherMemberAlone(t *testing.T) {
+	t.Parallel()
+	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
+		p := newParted(t, client, 6)
+		members := p.keyspace.TagKey(p.keyspace.Tags()[0], "orders", "shop", "members")
+		another := redis.Z{Score: float64(time.Now().Add(time.Hour).UnixMilli()), Member: "another"} // has not taken its share yet
+		redistest.Must(t, client.ZAdd(t.Context(), members, another).Err())
+		p.wantHolding(t, "3", p.join(t, p.config(), new(handledBook).ack))
+		taken := 0
+		for i := range p.keys() {
+			if _, lease := p.lease(t, i); len(lease) > 0 {
+				taken++
+			}
+		}
+		if taken != 3 {
+			t.Errorf("%d partitions were taken, want 3", taken)
+		}
+	})
+}
+
 // abandon leaves entries pending, and a lease, like a member that crashed.
 func (p *parted) abandon(t *testing.T, i int, count int64, lease time.Duration) {
 	t.Helper()

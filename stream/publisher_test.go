@@ -264,3 +264,55 @@ func TestOutboxEntriesStayUntilTheirDestinationAcceptsThem(t *testing.T) {
 	out.cancel()
 	<-done
 }
+
+// writes records how many entries each pipeline writes.
+type writes struct {
+	beforePipelines
+
+	sizes *[]int
+}
+
+func (w writes) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return func(ctx context.Context, cmds []redis.Cmder) error {
+		if cmds[0].Name() == "xadd" {
+			*w.sizes = append(*w.sizes, len(cmds))
+		}
+		return next(ctx, cmds)
+	}
+}
+
+func TestPublishWritesUpToBatchSizeWaitingMessagesAtOnce(t *testing.T) {
+	t.Parallel()
+	f, sizes := shared(t), []int{}
+	f.client.AddHook(writes{sizes: &sizes})
+	in := make(chan *message.RawMessage, 10)
+	for _, id := range numbers(10) {
+		in <- order(id)
+	}
+	close(in)
+	done, err := f.publisher(t, func(c *stream.PublisherConfig) { c.BatchSize = 4 }).Publish(t.Context(), in)
+	redistest.Must(t, err)
+	<-done
+	if !slices.Equal(sizes, []int{4, 4, 2}) {
+		t.Errorf("wrote %v at once, want 4, 4 and 2", sizes)
+	}
+}
+
+func TestPublishLeavesMessagesWithTheSenderAfterItsContextEnded(t *testing.T) {
+	t.Parallel()
+	for range 10 { // a select would take one of two ready channels
+		f := shared(t)
+		ctx, cancel := context.WithCancel(t.Context())
+		f.client.AddHook(beforePipelines(cancel))
+		in := make(chan *message.RawMessage, 6)
+		for _, id := range numbers(6) {
+			in <- order(id)
+		}
+		done, err := f.publisher(t, func(c *stream.PublisherConfig) { c.BatchSize = 2 }).Publish(ctx, in)
+		redistest.Must(t, err)
+		<-done
+		if got := f.written(t, f.key); len(got) != 2 || len(in) != 4 {
+			t.Errorf("wrote %q, left %d, want 4", got, len(in))
+		}
+	}
+}

@@ -229,3 +229,24 @@ func (c *countingCodec) Decode(data []byte, attrs message.Attributes) ([]byte, e
 	c.decoded.Add(1)
 	return c.Gzip.Decode(data, attrs)
 }
+
+func TestAESGCMBindsAttributesInTheFormInWhichTheyAreRead(t *testing.T) {
+	t.Parallel()
+	aes := []stream.Codec{stream.AESGCM{KeyID: "k1", Key: keys}}
+	for name, marshal := range map[string]func(*message.RawMessage) ([]any, error){"binary": stream.Binary, "structured": stream.Structured} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			msg := order("1")
+			if name == "binary" {
+				msg.Attributes[message.AttrSubject] = []byte("bytes") // read as text
+			}
+			msg.Attributes[message.AttrTime] = "2026-11-22T09:00:00.120+01:00"
+			msg.Attributes[message.AttrExpiryTime] = time.Date(2026, 11, 22, 9, 0, 0, 0, time.FixedZone("", 3600))
+			got, _, _ := roundTrip(t, msg, aes, aes, marshal)
+			if got == nil {
+				t.Fatal("went to the dead letters")
+			}
+			wantData(t, got, `{"order":1}`)
+		})
+	}
+}

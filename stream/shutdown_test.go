@@ -2,6 +2,7 @@ package stream_test
 
 import (
 	"context"
+	"errors"
 	"testing"
 	"time"
 
@@ -66,6 +67,32 @@ func TestConsumeEndsTheContextsOfHandlersAfterShutdownTimeout(t *testing.T) {
 		redistest.Must(t, <-done)
 		if after := <-ended; after < timeout || after > 9*time.Second {
 			t.Errorf("%s: the handler's context ended %v after the stop, want %v", name, after, timeout)
+		}
+	}
+}
+
+func TestErrorOfAProcessorNacksTheMessageThatItDidNotSettle(t *testing.T) {
+	t.Parallel()
+	p, f := newParted(t, redistest.Shared(t).Client(t), 1), shared(t)
+	single, err := stream.NewSubscriber(f.client, f.config())
+	redistest.Must(t, err)
+	p.publish(t, 1, 0, 1)
+	f.add(t, "a")
+	for name, consumer := range map[string]consumer{"one stream": single, "partitions": p.subscriber(t, p.config())} {
+		transactor, err := luatx.New(f.client, luatx.Config{Namespace: redistest.Namespace(t)})
+		redistest.Must(t, err)
+		ctx, stop := context.WithTimeout(t.Context(), patience)
+		calls := 0
+		redistest.Must(t, consumer.Consume(ctx, transactor, stream.ProcessFunc(func(_ context.Context, msg *message.RawMessage) error {
+			if calls++; calls == 1 {
+				return errors.New("not settled")
+			}
+			msg.Ack()
+			stop()
+			return nil
+		})))
+		if stop(); calls != 2 {
+			t.Errorf("%s: %d deliveries, want 2", name, calls)
 		}
 	}
 }

@@ -11,12 +11,31 @@ import (
 
 	"github.com/luatx/luatx"
 	"github.com/luatx/luatx/inbox"
+	"github.com/luatx/luatx/internal/group"
 	"github.com/luatx/luatx/internal/link"
+	"github.com/luatx/luatx/internal/lua"
 	"github.com/luatx/luatx/internal/test/redistest"
 	"github.com/luatx/luatx/internal/test/rig"
 	"github.com/luatx/luatx/message"
 	"github.com/luatx/luatx/stream"
 )
+
+func TestEntryIsTakenOverOnceItHasBeenIdleForTheLimit(t *testing.T) {
+	t.Parallel()
+	server, client := redistest.Mini(t)
+	ctx, start := redistest.Soon(t), time.Now()
+	server.SetTime(start)
+	redistest.Must(t, client.XGroupCreateMkStream(ctx, "s", "shop", "0").Err())
+	entry, err := client.XAdd(ctx, &redis.XAddArgs{Stream: "s", Values: []string{"f", "v"}}).Result()
+	redistest.Must(t, err, client.XReadGroup(ctx, &redis.XReadGroupArgs{Group: "shop", Consumer: "late", Streams: []string{"s", ">"}}).Err())
+	server.SetTime(start.Add(time.Second))
+	for _, c := range []struct{ limit, want int }{{1001, 0}, {1000, 1}} {
+		taken, err := client.Eval(ctx, lua.Script("takeover", nil), []string{"s", group.TakenKey("s")}, "shop", "me", c.limit, entry, "1-1").StringSlice()
+		if err != nil || len(taken) != c.want || c.want > 0 && taken[0] != entry {
+			t.Errorf("%q of %s and an unknown entry were idle for %d ms, want %d; %v", taken, entry, c.limit, c.want, err)
+		}
+	}
+}
 
 // The inbox has no dead letters, so only the fence keeps the former consumer from applying one.
 func TestConsumerCommitsNothingThatItsSuccessorDeadLettered(t *testing.T) {

@@ -6,11 +6,13 @@ import (
 	"testing"
 	"time"
 
+	miniserver "github.com/alicebob/miniredis/v2/server"
 	"github.com/redis/go-redis/v9"
 	"pgregory.net/rapid"
 
 	"github.com/luatx/luatx/internal/test/redistest"
 	"github.com/luatx/luatx/internal/test/respproxy"
+	"github.com/luatx/luatx/message"
 	"github.com/luatx/luatx/stream"
 )
 
@@ -48,9 +50,10 @@ func TestTrimAckedRemovesEntriesAckedByEveryGroup(t *testing.T) {
 		ids := f.add(t, numbers(10)...)
 		want := func(step string, from int) {
 			t.Helper()
-			f.trim(t)
-			if got := f.entries(t); !slices.Equal(got, ids[from:]) {
-				t.Fatalf("%s: left %d of 10, want %d", step, len(got), 10-from)
+			before := len(f.entries(t))
+			n := int(f.trim(t))
+			if got := f.entries(t); !slices.Equal(got, ids[from:]) || n != before-len(got) {
+				t.Fatalf("%s: left %d of 10, want %d; %d were trimmed", step, len(got), 10-from, n)
 			}
 		}
 		want("no groups", 0)
@@ -96,6 +99,93 @@ func TestTrimAckedComparesIDsExactly(t *testing.T) {
 			}
 		}
 	}
+}
+
+// acked adds entries, which the only group of the stream reads and acknowledges.
+func (f *fixture) acked(t testing.TB, ids ...string) {
+	t.Helper()
+	pipe := f.client.Pipeline()
+	pipe.XGroupCreateMkStream(t.Context(), f.key, "g", "0")
+	for _, id := range ids {
+		pipe.XAdd(t.Context(), &redis.XAddArgs{Stream: f.key, ID: id, Values: []any{"a", "b"}})
+	}
+	pipe.XReadGroup(t.Context(), &redis.XReadGroupArgs{Group: "g", Consumer: "c", Streams: []string{f.key, ">"}, Count: int64(len(ids)), Block: -1})
+	pipe.XAck(t.Context(), f.key, "g", ids...)
+	_, err := pipe.Exec(t.Context())
+	redistest.Must(t, err)
+}
+
+func counted(n int) []string {
+	ids := make([]string, n)
+	for i := range ids {
+		ids[i] = "1-" + strconv.Itoa(i+1)
+	}
+	return ids
+}
+
+func TestTrimAckedTrimsTheLastEntryIfTheNextIDIsExact(t *testing.T) {
+	t.Parallel()
+	for id, left := range map[string]int{"5-0": 0, "5-999999999999999": 0, "5-9999999999999998": 1} {
+		f := shared(t)
+		f.acked(t, id)
+		if n := f.trim(t); int(n) != 1-left || len(f.entries(t)) != left {
+			t.Errorf("%s: trimmed %d, left %d, want %d", id, n, len(f.entries(t)), left)
+		}
+	}
+}
+
+func TestTrimAckedApproximatelyKeepsTheEntriesOfANode(t *testing.T) {
+	t.Parallel()
+	redistest.NeedCommandsOf(t, 6, 2)
+	f := shared(t)
+	f.acked(t, counted(10)...)
+	redistest.Must(t, f.client.XAdd(t.Context(), &redis.XAddArgs{Stream: f.key, ID: "2-1", Values: []any{"a", "b"}}).Err())
+	n, err := stream.TrimAcked(t.Context(), f.client, f.key, false)
+	if err != nil || n != 0 || len(f.entries(t)) != 11 {
+		t.Errorf("trimmed %d, %v; left %d of 11", n, err, len(f.entries(t)))
+	}
+}
+
+// TestTrimAckedDeletesEntriesOfAnOldServer has a server that does not know MINID, as before Redis 6.2.
+func TestTrimAckedDeletesEntriesOfAnOldServer(t *testing.T) {
+	t.Parallel()
+	for acked, trims := range map[int][]int64{2001: {2001, 0}, 999: {999, 0}} {
+		f := withoutXTrim(t, "ERR syntax error")
+		ids := counted(acked + 1)
+		f.acked(t, ids[:acked]...)
+		redistest.Must(t, f.client.XAdd(t.Context(), &redis.XAddArgs{Stream: f.key, ID: ids[acked], Values: []any{"a", "b"}}).Err())
+		for i, want := range trims {
+			if n := f.trim(t); n != want {
+				t.Errorf("trim %d of %d entries trimmed %d, want %d", i, acked, n, want)
+			}
+		}
+		if left := f.entries(t); !slices.Equal(left, ids[acked:]) {
+			t.Errorf("left %d entries, want the one that was not read", len(left))
+		}
+	}
+}
+
+func TestTrimAckedDeletesNothingIfTheServerDeniesXTRIM(t *testing.T) {
+	t.Parallel()
+	f := withoutXTrim(t, "NOPERM this user has no permissions to run the 'xtrim' command")
+	f.acked(t, counted(10)...)
+	n, err := stream.TrimAcked(t.Context(), f.client, f.key, true)
+	if err == nil || n != 0 || len(f.entries(t)) != 10 {
+		t.Errorf("trimmed %d, %v; left %d of 10", n, err, len(f.entries(t)))
+	}
+}
+
+// withoutXTrim returns a fixture whose server returns an error for XTRIM.
+func withoutXTrim(t *testing.T, reply string) *fixture {
+	t.Helper()
+	server, client := redistest.Mini(t)
+	server.Server().SetPreHook(func(peer *miniserver.Peer, cmd string, _ ...string) bool {
+		if cmd == "XTRIM" {
+			peer.WriteError(reply)
+		}
+		return cmd == "XTRIM"
+	})
+	return newFixture(t, client)
 }
 
 func TestTrimAckedKeepsEntriesThatAGroupHasNotAcked(t *testing.T) {
@@ -217,5 +307,33 @@ func TestSubscriberTrimsOrDeletes(t *testing.T) {
 			eventually(t, func() bool { return len(f.entries(t)) < 100 }, func() string { return "entries stay" })
 			f.wantPending(t, 0)
 		})
+	}
+}
+
+func TestEachStreamIsTrimmedOncePerInterval(t *testing.T) {
+	t.Parallel()
+	f := shared(t)
+	home := f.key
+	pub := f.publisher(t, func(c *stream.PublisherConfig) {
+		c.Stream, c.StreamFor = "", func(msg *message.RawMessage) (string, error) { return home + msg.Destination(), nil }
+		c.TrimAcked, c.ExactTrim, c.TrimInterval = true, true, time.Hour
+	})
+	var msgs []*message.RawMessage
+	destinations := []string{":a", ":b"}
+	for _, to := range destinations {
+		f.key = home + to
+		acked := f.add(t, "acked")
+		redistest.Must(t, f.client.XGroupCreate(t.Context(), f.key, "g", "0").Err())
+		f.read(t, "g", 1)
+		redistest.Must(t, f.client.XAck(t.Context(), f.key, "g", acked...).Err())
+		msg := order("new")
+		msg.Attributes[message.AttrDestination] = to
+		msgs = append(msgs, msg)
+	}
+	send(t, pub, msgs...)
+	for _, to := range destinations {
+		if got := f.written(t, home+to); !slices.Equal(got, []string{"new"}) {
+			t.Errorf("stream %s has the entries %q, want only the new one", to, got)
+		}
 	}
 }

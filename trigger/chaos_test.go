@@ -69,7 +69,7 @@ func newStorm(t *testing.T) *storm {
 	without := config(note(x.plain), "")
 	without.LastID, without.Concurrency, without.LastIDKey = "0", 1, x.stream.key+":last"
 	x.triggers["no group"] = begin(t, without)
-	listens := hears(t, url, x.heard, x.channel)
+	listens := channelConfig(t, url, x.heard, x.channel)
 	x.triggers["pub/sub"] = begin(t, listens)
 	return x
 }

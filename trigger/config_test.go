@@ -100,7 +100,14 @@ func TestValidateReportsEachWrongOption(t *testing.T) {
 		"option of a cluster":         {stream(func(c *Config) { c.Connector.Cluster, c.Connector.URL = true, "redis://localhost?x=1" }), []string{"Connector.URL"}},
 		"TLS without rediss":          {stream(func(c *Config) { c.Connector.TLS = &tls.Config{MinVersion: tls.VersionTLS12} }), []string{"Connector.TLS"}},
 		"client and URL":              {stream(func(c *Config) { c.Connector.Client = client }), []string{"Connector.Client"}},
-		"client":                      {stream(func(c *Config) { c.Connector = Connector{Client: client} }), nil},
+		"client and cluster":          {stream(func(c *Config) { c.Connector = Connector{Client: client, Cluster: true} }), []string{"Connector.Client"}},
+		"client and TLS": {stream(func(c *Config) {
+			c.Connector = Connector{Client: client, TLS: &tls.Config{MinVersion: tls.VersionTLS12}}
+		}), []string{"Connector.Client"}},
+		"client and name":     {stream(func(c *Config) { c.Connector = Connector{Client: client, Username: "app"} }), []string{"Connector.Client"}},
+		"client and password": {stream(func(c *Config) { c.Connector = Connector{Client: client, Password: "x"} }), []string{"Connector.Client"}},
+		"bad escape":          {stream(func(c *Config) { c.Connector.URL = "redis://app:%@localhost" }), []string{"Connector.URL"}},
+		"client":              {stream(func(c *Config) { c.Connector = Connector{Client: client} }), nil},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -112,12 +119,16 @@ func TestValidateReportsEachWrongOption(t *testing.T) {
 				return
 			}
 			c.cfg.Logger = slog.New(slog.DiscardHandler)
-			r := New(c.cfg)
-			if got := r.Run(t.Context()); got == nil || got.Error() != err.Error() {
-				t.Errorf("Run returned %v", got)
-			}
-			if h := r.Health(); h.State != BuildFailed || h.Ready || h.LastError == nil {
-				t.Errorf("%+v", h)
+			ended, end := context.WithCancel(t.Context())
+			end()
+			for _, ctx := range []context.Context{t.Context(), ended} {
+				r := New(c.cfg)
+				if got := r.Run(ctx); got == nil || got.Error() != err.Error() {
+					t.Errorf("Run returned %v", got)
+				}
+				if h := r.Health(); h.State != BuildFailed || h.Ready || h.LastError == nil {
+					t.Errorf("%+v", h)
+				}
 			}
 		})
 	}
@@ -162,6 +173,16 @@ func TestRetryOfTriggerOverridesConnectorAndDefaults(t *testing.T) {
 	}
 	want := Retry{Reconnect: message.Backoff{Base: 1, Max: 4}, Entry: message.Backoff{Base: 100 * time.Millisecond, Max: 3}}
 	if got := c.withDefaults().Retry; got != want {
+		t.Errorf("%+v, want %+v", got, want)
+	}
+	all := Retry{Reconnect: message.Backoff{Base: 5, Max: 6}, Entry: message.Backoff{Base: 7, Max: 8}}
+	if got := (Config{Connector: c.Connector, Retry: all}).withDefaults().Retry; got != all {
+		t.Errorf("%+v, want %+v", got, all)
+	}
+	want = Retry{
+		Reconnect: message.Backoff{Base: 50 * time.Millisecond, Max: time.Second}, Entry: message.Backoff{Base: 100 * time.Millisecond, Max: 30 * time.Second},
+	}
+	if got := (Config{}).withDefaults().Retry; got != want {
 		t.Errorf("%+v, want %+v", got, want)
 	}
 }

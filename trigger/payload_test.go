@@ -67,12 +67,16 @@ func TestPayloadRejectsValuesThatJSONCannotRepresent(t *testing.T) {
 		"channel":        {Channel: "\xff"},
 		"pattern":        {Channel: "c", Pattern: "\xff*"},
 		"no channel":     {Pattern: "*"},
+		"time":           {Channel: "c", Time: time.UnixMilli(253402300800000)},
 		"no time":        {Stream: "s", ID: "18446744073709551615-1"},
 		"year 10000":     {Stream: "s", ID: "253402300800000-1"},
 	} {
 		if msg, err := d.message(); err == nil {
 			t.Errorf("%s: %s, want an error", name, msg.Data)
 		}
+	}
+	if _, err := (&Delivery{Stream: "s", ID: "253402300799999-1"}).message(); err != nil {
+		t.Errorf("the last time of the year 9999: %v", err)
 	}
 }
 

@@ -103,6 +103,9 @@ func TestReaderWithoutGroupStartsAtLastIDOrStoredPosition(t *testing.T) {
 				if d, err := p.NextDelivery(t.Context(), time.Second); d != nil || err != nil {
 					t.Errorf("delivered %v, %v", d, err)
 				}
+				if n := len(s.Heard("get")); n > 1 || (n == 1) != (c.key != "") {
+					t.Errorf("looked for the stored position %d times", n)
+				}
 				reads := s.Heard("xread")
 				if want := "[xread count 1 block 1000 streams s " + c.from + "]"; fmt.Sprint(reads[0].Cmd) != want || reads[1].Cmd[7] != "1-0" {
 					t.Errorf("read with %v, want %s, then behind the entry", reads, want)
@@ -239,6 +242,32 @@ func TestReaderWithoutGroupWritesDeadLetters(t *testing.T) {
 		}
 		if n := logs.Count(`delivery dead-lettered" entry=1-0 attempt=3 dead_letter={s}:dead`); n != 1 || len(s.Heard("set")) > 0 {
 			t.Errorf("logged:\n%s", logs)
+		}
+	})
+}
+
+func TestReaderWithoutGroupCountsEntriesBehindItsPosition(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		behind int
+		want   int64
+	}{{0, 0}, {1, 1}, {maxLag, maxLag}, {maxLag + 1, -1}} {
+		entries := func(cmd []string) any {
+			if !slices.Equal(cmd[1:], []string{"s", "2-1", "+", "count", "101"}) {
+				t.Errorf("command is %v", cmd)
+			}
+			return slices.Repeat([]any{[]any{"3-0", []any{"f", "v"}}}, c.behind)
+		}
+		alone(t, 0, map[string]any{"xrange": entries}, Config{}, func(t *testing.T, p *plain, _ *scripted.Server, _ *rig.Lines) {
+			p.position = "2-0"
+			if got, err := p.lag(t.Context()); got != c.want || err != nil {
+				t.Errorf("%d entries are behind the position: lag %d, %v", c.behind, got, err)
+			}
+		})
+	}
+	alone(t, 0, map[string]any{"xrange": errors.New("ERR no")}, Config{}, func(t *testing.T, p *plain, _ *scripted.Server, _ *rig.Lines) {
+		if got, err := p.lag(t.Context()); got != -1 || err == nil {
+			t.Errorf("lag %d, %v after an error", got, err)
 		}
 	})
 }

@@ -11,14 +11,15 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/luatx/luatx/internal/slot"
+	"github.com/luatx/luatx/internal/test/assert"
 	"github.com/luatx/luatx/internal/test/redistest"
 	"github.com/luatx/luatx/internal/test/respproxy"
 	"github.com/luatx/luatx/message"
 	"github.com/luatx/luatx/trigger"
 )
 
-// hears is a pub/sub trigger that records its messages.
-func hears(t testing.TB, connector trigger.Connector, heard *effects, channels ...string) trigger.Config {
+// channelConfig configures a trigger that records the messages of channels.
+func channelConfig(t testing.TB, connector trigger.Connector, heard *effects, channels ...string) trigger.Config {
 	t.Helper()
 	return trigger.Config{
 		Connector: connector, Mode: trigger.ModePubSub, Channels: channels,
@@ -35,7 +36,7 @@ func TestPubSubRunsFunctionForChannelsAndPatterns(t *testing.T) {
 	t.Parallel()
 	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
 		tag, heard := redistest.Tag(t), &effects{}
-		cfg := hears(t, trigger.Connector{Client: client}, heard, tag+".a", tag+".b")
+		cfg := channelConfig(t, trigger.Connector{Client: client}, heard, tag+".a", tag+".b")
 		cfg.Patterns = []string{tag + ".x*"}
 		cfg.Run = func(_ context.Context, msg *message.RawMessage) error {
 			p := payload(t, msg)
@@ -45,6 +46,11 @@ func TestPubSubRunsFunctionForChannelsAndPatterns(t *testing.T) {
 			heard.add(p.Channel + p.Pattern + " " + string(p.Body.Base64))
 			return errors.New("nobody is told")
 		}
+		cfg.Observer = trigger.Observer{Executed: func(_ context.Context, e trigger.Executed) {
+			if e.Result != trigger.Dropped || e.Transport != "redis.pubsub" || e.Err == nil {
+				t.Errorf("reported %+v", e)
+			}
+		}}
 		tr := begin(t, cfg)
 		for i, channel := range []string{".a", ".b", ".c", ".xy"} {
 			publish(t, client, tag+channel, fmt.Sprint(i))
@@ -65,7 +71,7 @@ func TestShardChannelsOfSeveralSlotsAreReceived(t *testing.T) {
 	test := func(t *testing.T, client redis.UniversalClient) {
 		tag, heard := redistest.Tag(t), &effects{}
 		channels := []string{"{" + tag + "1}a", "{" + tag + "2}", "{" + tag + "3}", "{" + tag + "1}b"}
-		cfg := hears(t, trigger.Connector{Client: client}, heard, channels...)
+		cfg := channelConfig(t, trigger.Connector{Client: client}, heard, channels...)
 		cfg.Sharded = true
 		begin(t, cfg)
 		for i, channel := range channels {
@@ -94,7 +100,7 @@ func TestTriggerFollowsTheSlotOfItsChannel(t *testing.T) {
 	}
 	cluster, heard, ctx := redistest.Cluster(t), &effects{}, redistest.Soon(t)
 	client := cluster.Client(t)
-	cfg := hears(t, trigger.Connector{URL: "redis://" + cluster.Addrs()[0], Cluster: true}, heard, "news")
+	cfg := channelConfig(t, trigger.Connector{URL: "redis://" + cluster.Addrs()[0], Cluster: true}, heard, "news")
 	cfg.Sharded = true
 	tr := begin(t, cfg)
 	from, err := cluster.NodeForSlot(ctx, slot.Of("news"))
@@ -114,7 +120,7 @@ func TestGapsAreCountedWithTheirLength(t *testing.T) {
 	server := redistest.Shared(t)
 	proxy := redistest.Proxy(t, server.Addr())
 	client, tag, heard := server.Client(t), redistest.Tag(t), &effects{}
-	tr := begin(t, hears(t, trigger.Connector{URL: "redis://" + proxy.Addr()}, heard, tag))
+	tr := begin(t, channelConfig(t, trigger.Connector{URL: "redis://" + proxy.Addr()}, heard, tag))
 	publish(t, client, tag, "1")
 	wantEffects(t, heard, numbers(1, 1))
 	const refused = 5
@@ -144,11 +150,15 @@ func TestSilentConnectionIsReplaced(t *testing.T) {
 	server := redistest.Shared(t)
 	proxy := redistest.Proxy(t, server.Addr())
 	tag, heard := redistest.Tag(t), &effects{}
-	tr := begin(t, hears(t, trigger.Connector{URL: "redis://" + proxy.Addr()}, heard, tag))
+	tr := begin(t, channelConfig(t, trigger.Connector{URL: "redis://" + proxy.Addr()}, heard, tag))
 	proxy.Next(1, respproxy.Command("PING"), respproxy.DropRequest())
 	redistest.Eventually(t, "the silence to be noticed", func() bool { return tr.Stats().Reconnects == 1 })
 	if gap := tr.Stats().Gaps.Last; gap.Until.Sub(gap.From) < 5*time.Second {
 		t.Errorf("%+v", gap)
+	}
+	assert.ErrorContains(t, tr.Health().LastError, "did not reply", "the silence")
+	if proxy.Count("PING") == 0 {
+		t.Error("the connection was replaced without a ping")
 	}
 	publish(t, server.Client(t), tag, "1")
 	wantEffects(t, heard, numbers(1, 1))
@@ -158,7 +168,7 @@ func TestMessagesWaitForASlowFunctionInOrder(t *testing.T) {
 	t.Parallel()
 	server := redistest.Shared(t)
 	client, tag, heard, free := server.Client(t), redistest.Tag(t), &effects{}, make(chan struct{})
-	cfg := hears(t, trigger.Connector{Client: client}, heard, tag)
+	cfg := channelConfig(t, trigger.Connector{Client: client}, heard, tag)
 	note := cfg.Run
 	cfg.Run = func(ctx context.Context, msg *message.RawMessage) error {
 		<-free
@@ -178,7 +188,7 @@ func TestMessageWithoutPayloadBecomesADeadLetterIfAKeyIsSet(t *testing.T) {
 		t.Run(fmt.Sprint(letters), func(t *testing.T) {
 			t.Parallel()
 			client, tag, heard := redistest.Shared(t).Client(t), redistest.Tag(t), &effects{}
-			cfg := hears(t, trigger.Connector{Client: client}, heard)
+			cfg := channelConfig(t, trigger.Connector{Client: client}, heard)
 			cfg.Patterns = []string{tag + "*"}
 			if letters {
 				cfg.DeadLetter = tag
@@ -195,4 +205,38 @@ func TestMessageWithoutPayloadBecomesADeadLetterIfAKeyIsSet(t *testing.T) {
 			}
 		})
 	}
+}
+
+func TestMessagesBetweenTwoConfirmationsAreDelivered(t *testing.T) {
+	t.Parallel()
+	server := redistest.Shared(t)
+	proxy := redistest.Proxy(t, server.Addr())
+	client, tag, heard := server.Client(t), redistest.Tag(t), &effects{}
+	hold := proxy.Hold(respproxy.Command("PSUBSCRIBE"))
+	cfg := channelConfig(t, trigger.Connector{URL: "redis://" + proxy.Addr()}, heard, tag)
+	cfg.Patterns = []string{tag + ".*"}
+	tr := start(t, cfg)
+	redistest.Must(t, hold.Wait(redistest.Soon(t)))
+	redistest.Eventually(t, "the first confirmation", func() bool { return client.PubSubNumSub(t.Context(), tag).Val()[tag] == 1 })
+	publish(t, client, tag, "1")
+	hold.Release()
+	redistest.Eventually(t, "the trigger to begin", func() bool { return tr.Health().Ready })
+	publish(t, client, tag+".x", "2")
+	wantEffects(t, heard, numbers(1, 2))
+}
+
+func TestReplacedSubscriptionsLeaveAGap(t *testing.T) {
+	t.Parallel()
+	client, tag, heard := redistest.Shared(t).Client(t), redistest.Tag(t), &effects{}
+	cfg := channelConfig(t, trigger.Connector{Client: client}, heard)
+	cfg.Patterns, cfg.DeadLetter = []string{tag + "*"}, tag
+	redistest.Must(t, client.Set(t.Context(), tag, "no stream", time.Minute).Err())
+	tr := begin(t, cfg)
+	publish(t, client, tag+"\xff", "1") // its dead letter cannot be written, and the trigger reconnects
+	redistest.Eventually(t, "a reconnect", func() bool { return tr.Stats().Reconnects > 0 })
+	if gaps := tr.Stats().Gaps; gaps.Count == 0 || gaps.Last.From.IsZero() {
+		t.Errorf("%+v", gaps)
+	}
+	redistest.Must(t, client.Del(t.Context(), tag).Err())
+	redistest.Eventually(t, "the dead letter", func() bool { return tr.Stats().DeadLettered == 1 })
 }

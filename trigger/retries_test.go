@@ -160,3 +160,42 @@ func TestTriggerIsStalledWhileNothingSucceedsAndReadyOnceItDoes(t *testing.T) {
 		})
 	}
 }
+
+func TestPermanentFailureThatWaitsDoesNotHideAStall(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := begin(t, Config{
+			Driver: newFake(t, 1), NoDeadLetter: true, ProgressTimeout: 10 * time.Second, // shorter than the delay of such an entry
+			Run: func(context.Context, *message.RawMessage) error { return message.Permanent(errFake) },
+		})
+		time.Sleep(15 * time.Second)
+		if h := s.Health(); !h.Stalled || h.Ready {
+			t.Errorf("%+v", h)
+		}
+		s.end()
+	})
+}
+
+func TestDeferredEntryThatHangsWhenItRunsAgainIsAStall(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var deferred atomic.Bool
+		s := begin(t, Config{Driver: newFake(t, 1), ProgressTimeout: 10 * time.Second, Run: func(ctx context.Context, _ *message.RawMessage) error {
+			if deferred.CompareAndSwap(false, true) {
+				return message.RetryAfter(errFake, time.Minute)
+			}
+			<-ctx.Done()
+			return ctx.Err()
+		}})
+		for _, c := range []struct {
+			after   time.Duration
+			stalled bool
+		}{{50 * time.Second, false}, {15 * time.Second, false}, {15 * time.Second, true}} {
+			time.Sleep(c.after)
+			if h := s.Health(); h.Stalled != c.stalled || h.Ready == c.stalled {
+				t.Errorf("after %v more: %+v", c.after, h)
+			}
+		}
+		s.end()
+	})
+}

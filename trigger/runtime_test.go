@@ -145,6 +145,22 @@ func TestNothingIsAckedWhileItsFunctionRunsOrAfterItFailed(t *testing.T) {
 	})
 }
 
+func TestNackOfAFunctionThatReturnsNoErrorIsAFailure(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		fake := newFake(t, 1)
+		s := begin(t, Config{Driver: fake, Run: func(_ context.Context, msg *message.RawMessage) error {
+			msg.Nack(message.Permanent(errFake))
+			return nil
+		}})
+		time.Sleep(time.Second)
+		if e := fake.look("1-0"); e.acked || e.dead != errFake.Error() || s.Stats().Failed != 1 {
+			t.Errorf("%+v, %+v", e, s.Stats())
+		}
+		s.end()
+	})
+}
+
 func TestEntryWhoseAckFailsIsLoggedAndDoesNotRunAgain(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -159,11 +175,11 @@ func TestEntryWhoseAckFailsIsLoggedAndDoesNotRunAgain(t *testing.T) {
 		if acked, _ := fake.settled(); acked != 3 {
 			t.Errorf("%d acked", acked)
 		}
-		if got := s.Stats(); got.AckFailed != 10 || got.Acked != 3 || got.Owed != 0 || got.InFlight != 0 {
-			t.Errorf("%+v", got)
+		if got := s.Stats(); got.AckFailed != 10 || got.Acked != 3 || got.Owed != 0 || got.InFlight != 0 || !errors.Is(s.Health().LastError, errFake) {
+			t.Errorf("%+v, %+v", got, s.Health())
 		}
 		line := s.log.with("trigger: ack failed")[0]
-		if line["stream"] != "s" || line["group"] != "g" || line["entry"] != "1-0" || line["function"] != "mailer" {
+		if line["what"] != "ack" || line["stream"] != "s" || line["group"] != "g" || line["entry"] != "1-0" || line["function"] != "mailer" {
 			t.Errorf("logged as %v", line)
 		}
 		s.end()
@@ -203,10 +219,12 @@ func TestRefusedDeliveriesBecomeDeadLettersAndOthersAreRetried(t *testing.T) {
 	}{
 		"permanent":        {Config{}, message.Permanent(errFake), nil, 1, errFake.Error()},
 		"after deliveries": {Config{MaxDeliveries: 3}, errFake, nil, 3, errFake.Error()},
+		"after one":        {Config{MaxDeliveries: 1}, errFake, nil, 1, errFake.Error()},
 		"malformed":        {Config{}, nil, map[string]string{"a": "\xff"}, 1, `build payload: field "a" is not UTF-8; put binary data into the field data`},
 		"by default":       {Config{Retry: Retry{Entry: message.Backoff{Max: time.Second}}}, errFake, nil, 20, errFake.Error()},
 		"no bound":         {Config{MaxDeliveries: -1}, message.RetryAfter(errFake, 3*time.Second), nil, 24, ""},
 		"none":             {Config{NoDeadLetter: true}, message.Permanent(errFake), nil, 3, ""},
+		"none, as usual":   {Config{NoDeadLetter: true}, message.RetryAfter(errFake, 3*time.Second), nil, 24, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -214,7 +232,13 @@ func TestRefusedDeliveriesBecomeDeadLettersAndOthersAreRetried(t *testing.T) {
 				fake := newFake(t, 0)
 				fake.add(c.fields)
 				fake.dead = times(2) // it is retried
-				c.cfg.Driver, c.cfg.Run = fake, func(context.Context, *message.RawMessage) error { return c.err }
+				runs := int64(0)
+				c.cfg.Driver, c.cfg.Run = fake, func(context.Context, *message.RawMessage) error { runs++; return c.err }
+				c.cfg.Observer.Executed = func(_ context.Context, e Executed) {
+					if e.Err == nil {
+						t.Errorf("%s without an error", e.Result)
+					}
+				}
 				s := begin(t, c.cfg)
 				time.Sleep(70 * time.Second)
 				e := fake.look("1-0")
@@ -225,6 +249,14 @@ func TestRefusedDeliveriesBecomeDeadLettersAndOthersAreRetried(t *testing.T) {
 					t.Errorf("%+v", s.Stats())
 				}
 				s.end()
+				if c.err != nil && runs != c.attempts {
+					t.Errorf("%d runs in %d deliveries", runs, c.attempts)
+				}
+				for _, line := range s.log.with("ack failed") {
+					if line["what"] != "dead letter" {
+						t.Errorf("logged as %v", line)
+					}
+				}
 			})
 		})
 	}
@@ -232,19 +264,21 @@ func TestRefusedDeliveriesBecomeDeadLettersAndOthersAreRetried(t *testing.T) {
 
 func TestEntryThatNeverSettlesBecomesADeadLetter(t *testing.T) {
 	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		fake := newFake(t, 1)
-		fake.entries[0].attempts = 5
-		s := begin(t, Config{Driver: fake, MaxDeliveries: 5, Run: func(context.Context, *message.RawMessage) error {
-			t.Error("it runs")
-			return nil
-		}})
-		time.Sleep(time.Second)
-		if e := fake.look("1-0"); !strings.Contains(e.dead, "delivered 5 times") {
-			t.Errorf("%+v", e)
-		}
-		s.end()
-	})
+	for _, most := range []int{1, 5} {
+		synctest.Test(t, func(t *testing.T) {
+			fake, reported := newFake(t, 1), error(nil)
+			fake.entries[0].attempts = int64(most)
+			s := begin(t, Config{Driver: fake, MaxDeliveries: most, Run: func(context.Context, *message.RawMessage) error {
+				t.Error("it runs")
+				return nil
+			}, Observer: Observer{Executed: func(_ context.Context, e Executed) { reported = e.Err }}})
+			time.Sleep(time.Second)
+			if e := fake.look("1-0"); !strings.Contains(e.dead, fmt.Sprintf("delivered %d times", most)) || reported == nil || reported.Error() != e.dead {
+				t.Errorf("%+v, reported %v", e, reported)
+			}
+			s.end()
+		})
+	}
 }
 
 func TestAllPlacesRunAtOnceAndFullTriggerReadsNothing(t *testing.T) {
@@ -281,6 +315,9 @@ func TestIdleTriggerSleeps50Milliseconds(t *testing.T) {
 			t.Errorf("%+v", h)
 		}
 		s.end()
+		if h := s.Health(); h.LastError != nil || len(s.log.with("receiving failed")) > 0 {
+			t.Errorf("the end is a failure: %+v", h)
+		}
 		if n := fake.count(); n != 101 { // 100 ms in the driver, 50 ms of sleep
 			t.Errorf("asked %d times in 15 s", n)
 		}
@@ -353,24 +390,29 @@ func TestFunctionsGetShutdownTimeoutBeforeTheirContextsEnd(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		takes, want time.Duration
+		ignores     bool // the end of its context
 		acked       int
 	}{
-		"in time":  {5 * time.Second, 5 * time.Second, 1},
-		"too long": {time.Hour, 10 * time.Second, 0},
+		"in time":            {5 * time.Second, 5 * time.Second, false, 1},
+		"too long":           {time.Hour, 10 * time.Second, false, 0},
+		"longer than it may": {15 * time.Second, 15 * time.Second, true, 1},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
-				fake := newFake(t, 2)
+				fake, ended := newFake(t, 2), func() error { return nil }
 				s := begin(t, Config{Driver: fake, Run: func(ctx context.Context, _ *message.RawMessage) error {
-					if !sleep.For(ctx, c.takes) {
+					ended = ctx.Err
+					if c.ignores {
+						pass(c.takes)
+					} else if !sleep.For(ctx, c.takes) {
 						return ctx.Err()
 					}
 					return nil
 				}})
 				synctest.Wait()
-				if took := s.end(); took != c.want {
-					t.Errorf("ended after %v, want %v", took, c.want)
+				if took := s.end(); took != c.want || ended() == nil {
+					t.Errorf("ended after %v, want %v; its context: %v", took, c.want, ended())
 				}
 				if acked, _ := fake.settled(); acked != c.acked || s.Stats().Delivered != 1 || s.Stats().InFlight != 0 {
 					t.Errorf("%d acked, %+v", acked, s.Stats())

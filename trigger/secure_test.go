@@ -4,8 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -36,7 +36,9 @@ func newSecured(t testing.TB) *secured {
 	}
 	ca := newAuthority(t)
 	ca.issue("server")
-	port := freePort(t)
+	free, err := redistest.FreePort()
+	redistest.Must(t, err)
+	port := strconv.Itoa(free)
 	server := redistest.Single(t, redistest.Config(
 		"tls-port "+port, "tls-cert-file "+ca.file("server.pem"), "tls-key-file "+ca.file("server.key"),
 		"tls-ca-cert-file "+ca.file("ca.pem"), "tls-auth-clients yes",
@@ -66,15 +68,6 @@ func (s *secured) setUser(t testing.TB, rules ...string) {
 		args = append(args, rule)
 	}
 	redistest.Must(t, s.admin.Do(t.Context(), args...).Err())
-}
-
-func freePort(t testing.TB) string {
-	t.Helper()
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	redistest.Must(t, err)
-	_, port, err := net.SplitHostPort(listener.Addr().String())
-	redistest.Must(t, errors.Join(err, listener.Close()))
-	return port
 }
 
 // configs returns the config of a trigger of every kind, by name.
@@ -159,7 +152,7 @@ func TestStartErrorNamesOptionAndCauseButNoSecret(t *testing.T) {
 			plainURL(c, "redis://trigger:"+secret+"@no-such-host.invalid:6379?max_retries=-1&dial_timeout=2s")
 		}), "Connector.URL", trigger.ErrUnreachable, "no-such-host.invalid"},
 		{"nobody there", change(func(c *trigger.Connector) {
-			plainURL(c, "redis://trigger:"+secret+"@127.0.0.1:"+freePort(t)+"?max_retries=-1")
+			plainURL(c, "redis://trigger:"+secret+"@127.0.0.1:1?max_retries=-1")
 		}), "Connector.URL", trigger.ErrUnreachable, "connection refused"},
 		{"cluster", change(func(c *trigger.Connector) {
 			plainURL(c, "redis://"+s.Addr()+"?max_retries=-1")

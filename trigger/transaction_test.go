@@ -3,6 +3,7 @@ package trigger_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -74,6 +75,29 @@ func TestCommitOfAFunctionAcknowledgesItsEntryOnce(t *testing.T) {
 		s.wantDone()
 		if got := tr.Stats(); got.Failed != 1 || got.InFlight != 0 || got.Owed != 0 || got.Delivered != 21 {
 			t.Errorf("%+v", got)
+		}
+	})
+}
+
+func TestErrorAfterACommitIsReportedAndTheEntryDoesNotRunAgain(t *testing.T) {
+	t.Parallel()
+	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
+		s, reported := newStream(t, client), &effects{}
+		s.add(1, 1)
+		commit := transactional(t, client, s.key+":counts", nil)
+		cfg := s.config(func(ctx context.Context, msg *message.RawMessage) error {
+			return errors.Join(commit(ctx, msg), errAlways)
+		})
+		cfg.Observer = trigger.Observer{Executed: func(_ context.Context, e trigger.Executed) {
+			reported.add(fmt.Sprint(e.Result, " ", errors.Is(e.Err, errAlways)))
+		}}
+		tr := begin(t, cfg)
+		redistest.Eventually(t, "it to be acked", func() bool { return tr.Stats().Acked == 1 })
+		wantEffects(t, reported, []string{"succeeded true"})
+		wantOnce(t, client, s.key+":counts", numbers(1, 1))
+		s.wantDone()
+		if got := tr.Stats(); got.Failed != 0 || got.Delivered != 1 || !errors.Is(tr.Health().LastError, errAlways) {
+			t.Errorf("%+v, %+v", got, tr.Health())
 		}
 	})
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/luatx/luatx/admin/internal/admintest"
+	"github.com/luatx/luatx/internal/link"
 	"github.com/luatx/luatx/internal/test/redistest"
 	"github.com/luatx/luatx/outbox"
 )
@@ -39,6 +40,32 @@ func TestConsoleProposesACanary(t *testing.T) {
 			}
 		}
 	})
+}
+
+// TestPreviewOfManyEventsCountsThoseWithBodies has a shard that says that it has many. To count them by destination would read every
+// body.
+func TestPreviewOfManyEventsCountsThoseWithBodies(t *testing.T) {
+	t.Parallel()
+	client := redistest.Shared(t).Client(t)
+	tr, op := admintest.Service(t, client, 1)
+	for i := range 3 {
+		enqueue(t, tr, "a", strconv.Itoa(i), "http_422", "bank", `{}`)
+	}
+	parkAs(t, tr, 3)
+	slot := tr.Keyspace().Slots()[0]
+	_, err := op.Outbox().Erase(redistest.Soon(t), slot, "asked to", "1")
+	redistest.Must(t, err)
+	redistest.Must(t, client.HIncrBy(redistest.Soon(t), link.Of(tr).Scripts.Shard(slot).Key("parked:by"), "c:http_422", 20_000).Err())
+	s := newSite(t, op, nil)
+	_, page := s.get(t, "preview-rearm?older_than=0s")
+	for _, want := range []string{"<strong>2 events</strong>", "One more matching event has an erased body", "By class"} {
+		if !strings.Contains(page, want) {
+			t.Errorf("the preview lacks %q", want)
+		}
+	}
+	if strings.Contains(page, "By destination") {
+		t.Error("the preview counts by destination")
+	}
 }
 
 func TestConsoleRearmsOnlyEventsOfItsPreview(t *testing.T) {

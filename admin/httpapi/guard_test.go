@@ -1,6 +1,7 @@
 package httpapi_test
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -134,6 +135,10 @@ func TestGuardRejectsEachWrongRequestWithItsStatus(t *testing.T) {
 		"a sender from another address":          {cfg: httpapi.Config{Authorize: named}, change: func(r *http.Request) { r.Header.Set("Who", "bob"); r.RemoteAddr = "192.0.2.1:1" }, want: 200},
 		"a change by a viewer":                   {cfg: httpapi.Config{Authorize: named}, method: http.MethodPost, target: "/api/parked/rearm", change: func(r *http.Request) { r.Header.Set("Who", "bob") }, want: 403},
 		"a change to a read-only handler":        {cfg: httpapi.Config{ReadOnly: true}, method: http.MethodPost, target: "/api/parked/rearm", want: 403},
+		"a sender without rights":                {cfg: httpapi.Config{Authorize: entitled(0)}, want: 403},
+		"the same to a read-only handler":        {cfg: httpapi.Config{Authorize: entitled(0), ReadOnly: true}, want: 403},
+		"a scan where one may run at a time":     {cfg: httpapi.Config{MaxScans: 1}, target: "/api/parked", want: 200},
+		"an unknown sender with a challenge":     {cfg: httpapi.Config{Authorize: named, Challenge: "Bearer"}, want: 401},
 		"a form instead of JSON":                 {method: http.MethodPost, target: "/api/parked/rearm", change: func(r *http.Request) { r.Header.Set("Content-Type", "application/x-www-form-urlencoded") }, want: 415},
 		"a page of the same origin":              {method: http.MethodPost, target: "/api/parked/rearm", change: func(r *http.Request) { r.Header.Set("Sec-Fetch-Site", "same-origin") }, want: 422},
 		"a query above the limit":                {target: "/api/parked?text=" + strings.Repeat("x", 16<<10-len("text=")+1), want: 414},
@@ -172,7 +177,7 @@ func TestGuardRejectsEachWrongRequestWithItsStatus(t *testing.T) {
 					t.Errorf("%s: %q", header, got)
 				}
 			}
-			if allowed := map[string]string{"/api/stats": "GET, HEAD", "/api/parked/rearm": "POST"}[c.target]; w.Code == 405 && w.Header().Get("Allow") != allowed || w.Code == 401 && w.Header().Get("WWW-Authenticate") == "" {
+			if allowed := map[string]string{"/api/stats": "GET, HEAD", "/api/parked/rearm": "POST"}[c.target]; w.Code == 405 && w.Header().Get("Allow") != allowed || w.Code == 401 && !strings.HasPrefix(w.Header().Get("WWW-Authenticate"), cmp.Or(c.cfg.Challenge, "Basic")) {
 				t.Errorf("header: %v", w.Header())
 			}
 		})
@@ -295,6 +300,13 @@ func fixUnder(t *testing.T, mux http.Handler) error {
 		t.Errorf("%d %s", w.Code, w.Body)
 	}
 	return nil
+}
+
+// entitled returns an authorizer of senders with a right.
+func entitled(to httpapi.Access) func(*http.Request) (httpapi.Identity, error) {
+	return func(*http.Request) (httpapi.Identity, error) {
+		return httpapi.Identity{Name: "bob", May: to, Payloads: true}, nil
+	}
 }
 
 // nameOf returns an authorizer with a name of n bytes.

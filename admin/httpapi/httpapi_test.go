@@ -21,6 +21,7 @@ import (
 	"github.com/luatx/luatx/admin/httpapi"
 	"github.com/luatx/luatx/admin/internal/admintest"
 	"github.com/luatx/luatx/internal/test/redistest"
+	"github.com/luatx/luatx/internal/test/rig"
 	"github.com/luatx/luatx/message"
 	"github.com/luatx/luatx/outbox"
 )
@@ -320,9 +321,11 @@ func TestStatsHaveRatesSinceAQueryOfTheLastMinute(t *testing.T) {
 func TestServerThatDoesNotReplyMakesRequestsUnavailable(t *testing.T) {
 	t.Parallel()
 	server, client := redistest.Mini(t)
-	_, h := handler(t, client, httpapi.Config{Logger: slog.New(slog.DiscardHandler), Timeout: 5 * time.Second})
+	var logs rig.Lines
+	_, h := handler(t, client, httpapi.Config{Logger: logs.Logger(), Timeout: 5 * time.Second})
 	server.SetError("LOADING Redis is loading the dataset in memory")
-	for _, target := range []string{"/readyz", "/api/stats", "/api/parked", "/api/find?id=1", "/api/audit", "/api/drain", "/api/destinations"} {
+	targets := []string{"/readyz", "/api/stats", "/api/parked", "/api/find?id=1", "/api/audit", "/api/drain", "/api/destinations"}
+	for _, target := range targets {
 		w := answer(h, asked(t, http.MethodGet, target, ""))
 		if p := problem(t, w); w.Code != http.StatusServiceUnavailable && w.Code != http.StatusGatewayTimeout {
 			t.Errorf("%s: %d %+v", target, w.Code, p)
@@ -332,6 +335,10 @@ func TestServerThatDoesNotReplyMakesRequestsUnavailable(t *testing.T) {
 		t.Errorf("livez: %d", w.Code)
 	}
 	server.SetError("")
+	replied[any](t, h, http.MethodGet, "/api/none", "", http.StatusNotFound)
+	if n := logs.Count("request failed"); n != len(targets) {
+		t.Errorf("%d failures are logged, want %d:\n%s", n, len(targets), logs.String())
+	}
 	replied[any](t, h, http.MethodGet, "/api/stats", "", 200)
 }
 

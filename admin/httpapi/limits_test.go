@@ -3,6 +3,7 @@ package httpapi_test
 import (
 	"bufio"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -149,9 +150,10 @@ func TestFailedLoginsAreThrottled(t *testing.T) {
 		}
 		want(http.StatusTooManyRequests, "192.0.2.1:2", "Bearer wrong")
 		want(http.StatusTooManyRequests, "192.0.2.1:2", basic(secret)) // a right guess must look like a wrong one
-		want(http.StatusOK, "192.0.2.1:3", "Bearer "+secret)           // it was accepted before
-		want(http.StatusUnauthorized, "192.0.2.2:1", "Bearer wrong")   // another address
-		want(http.StatusUnauthorized, "192.0.2.1:1", "")               // a request for a login
+		want(http.StatusTooManyRequests, "[::ffff:192.0.2.1]:2", "Bearer wrong")
+		want(http.StatusOK, "192.0.2.1:3", "Bearer "+secret)         // it was accepted before
+		want(http.StatusUnauthorized, "192.0.2.2:1", "Bearer wrong") // another address
+		want(http.StatusUnauthorized, "192.0.2.1:1", "")             // a request for a login
 		for i := range 10 {
 			want(http.StatusUnauthorized, fmt.Sprintf("[2001:db8:1::%d]:1", i+1), "Bearer wrong")
 		}
@@ -173,6 +175,21 @@ func TestFailedLoginsAreThrottled(t *testing.T) {
 		want(http.StatusTooManyRequests, "203.0.113.1:1", basic(secret))
 		want(http.StatusOK, "203.0.113.1:1", "Bearer "+secret)
 	})
+}
+
+func TestOnlyUnknownSendersAreThrottled(t *testing.T) {
+	t.Parallel()
+	_, client := redistest.Mini(t)
+	_, h := handler(t, client, httpapi.Config{Logger: slog.New(slog.DiscardHandler), Authorize: func(*http.Request) (httpapi.Identity, error) {
+		return httpapi.Identity{}, errors.New("the directory does not reply")
+	}})
+	for i := range 20 {
+		r := asked(t, http.MethodGet, "/api/openapi.json", "")
+		r.Header.Set("Authorization", "Bearer of "+strconv.Itoa(i))
+		if reply := answer(h, r); reply.Code != http.StatusForbidden {
+			t.Errorf("request %d: %d, want 403", i, reply.Code)
+		}
+	}
 }
 
 // raw sends bytes to a server, and returns a reader of the reply until the server closes the connection.

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/luatx/luatx/internal/lua"
+	"github.com/luatx/luatx/internal/test/assert"
 	"github.com/luatx/luatx/internal/test/redistest"
 )
 
@@ -21,8 +22,11 @@ func TestCompiledTextsAreAsReviewed(t *testing.T) {
 		{"APPEND", lua.ReplacedString, 1},
 	}}
 	moving := shape{positioned: true, ack: AckFence, events: 1, delay: 60_000, steps: []step{{"SET", lua.ReplacedString, 1}, {"INCR", lua.ChangedString, 0}}}
+	reading := shape{steps: []step{{"GET", lua.NoUndo, 0}}}
+	fenced := shape{positioned: true, ack: AckFence}
 	for name, got := range map[string]string{
 		"alone": whole.compile(false), "batch": whole.compile(true), "positions": moving.compile(true), "position": shape{positioned: true}.compile(false),
+		"reads": reading.compile(true), "fenced": fenced.compile(false),
 	} {
 		got = withoutRollback(got)
 		file := "testdata/compiled_" + name + ".lua"
@@ -34,6 +38,15 @@ func TestCompiledTextsAreAsReviewed(t *testing.T) {
 		if got != string(want) {
 			t.Errorf("%s differs: LUATX_UPDATE=1 go test ./internal/commit -run TestCompiledTexts, and review the difference", file)
 		}
+	}
+}
+
+func TestCountersAreReadExactlyByTheCommandOfTheirType(t *testing.T) {
+	t.Parallel()
+	for name, want := range map[string]string{
+		"INCR": "GET", "INCRBY": "GET", "INCRBYFLOAT": "GET", "DECR": "GET", "DECRBY": "GET", "HINCRBY": "HGET", "HINCRBYFLOAT": "HGET", "HSET": "", "SET": "", "GET": "",
+	} {
+		assert.Equal(t, exactRead(name), want, "what reads the result of %s", name)
 	}
 }
 

@@ -180,8 +180,12 @@ func (k *compiled) hit() {
 // note reports how often the script was used since the last note to operators.
 func (k *compiled) note() {
 	since := func(counter, noted *atomic.Int64) int64 {
-		n := counter.Load()
-		return max(0, n-noted.Swap(n))
+		for {
+			before, now := noted.Load(), counter.Load()
+			if noted.CompareAndSwap(before, now) {
+				return now - before
+			}
+		}
 	}
 	hits, left := since(&k.plan.hits, &k.plan.noted[0]), since(&k.plan.left, &k.plan.noted[1])
 	if k.sender.Note != nil {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -226,6 +227,7 @@ func TestTransactionsThatAreTooLargeAreNotCompiled(t *testing.T) {
 		"too many events":    {func(c *Commit) { c.Events = events(maxEvents+1, shard.Event{}) }, false},
 		"an ordered event":   {func(c *Commit) { c.Events = events(1, shard.Event{Key: "k"}) }, false},
 		"kept replies":       {func(c *Commit) { c.Keep = true }, false},
+		"a large body":       {func(c *Commit) { c.staged = true }, false},
 		"a guard":            {func(c *Commit) { c.Guards = []Guard{{}} }, false},
 		"no id":              {func(c *Commit) { c.Input.Strict = true }, false},
 		"another undo class": {func(c *Commit) { c.Commands = many(1, "s0", "SADD", "k", "m") }, false},
@@ -280,4 +282,33 @@ func TestSealCountsTheArgumentsAndBytesThatAreSent(t *testing.T) {
 	if args, bytes := c.Seal(); args != len(argv) || bytes != texts {
 		t.Errorf("%d arguments and %d bytes, want %d and %d", args, bytes, len(argv), texts)
 	}
+}
+
+// TestNotesOfAPlanAddUp checks that notes at the same time count each use once.
+func TestNotesOfAPlanAddUp(t *testing.T) {
+	t.Parallel()
+	var mu sync.Mutex
+	var sum shard.Plan
+	s := &Sender{Note: func(p shard.Plan) {
+		mu.Lock()
+		defer mu.Unlock()
+		if p.Hits < 0 || p.Left < 0 || p.Alone == p.Batch {
+			t.Errorf("a note is %+v", p)
+		}
+		sum.Hits, sum.Left = sum.Hits+p.Hits, sum.Left+p.Left
+	}}
+	k := &compiled{plan: &plan{}, sender: s, alone: eval.NewScript("a", "return 1"), batch: eval.NewScript("b", "return 2")}
+	var users sync.WaitGroup
+	for range 8 {
+		users.Go(func() {
+			for range 10_000 {
+				k.plan.hits.Add(1)
+				k.plan.left.Add(2)
+				k.note()
+			}
+		})
+	}
+	users.Wait()
+	s.Wait()
+	assert.Equal(t, [2]int64{sum.Hits, sum.Left}, [2]int64{80_000, 160_000}, "the sum of all notes")
 }

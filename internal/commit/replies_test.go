@@ -221,9 +221,9 @@ func TestKindsOfTransactionsHaveDifferentPlansAndAreBounded(t *testing.T) {
 		if plan := of(c, false); len(plan) != 15+4*i || strings.Count(plan, "k\x00\x00\x03") != i {
 			t.Fatalf("the plan of %d commands is %q", i, plan)
 		}
-	}
-	if n := len(known.known); n > maxPlans {
-		t.Errorf("%d plans are kept, want %d at most", n, maxPlans)
+		if n := len(known.known); n > maxPlans {
+			t.Fatalf("%d plans are kept, want %d at most", n, maxPlans)
+		}
 	}
 }
 

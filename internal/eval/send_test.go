@@ -90,8 +90,8 @@ func TestEvalRetriesTemporaryErrorsAndReturnsOthers(t *testing.T) {
 	}{
 		"at once":     {nil, 1, false, nil},
 		"no script":   {[]error{answer("NOSCRIPT No matching script.")}, 2, false, nil},
-		"passing":     {[]error{answer("TRYAGAIN"), answer("CLUSTERDOWN"), answer("LOADING x"), answer("BUSY x"), answer("MASTERDOWN x"), answer("READONLY x"), answer("MOVED 1 x"), answer("ERR max number of clients reached")}, 9, false, nil},
-		"not sent":    {[]error{refused, redis.ErrPoolTimeout}, 3, false, nil},
+		"passing":     {[]error{answer("TRYAGAIN"), answer("CLUSTERDOWN"), answer("LOADING x"), answer("BUSY x"), answer("MASTERDOWN x"), answer("READONLY x"), answer("MOVED 1 x"), answer("ASK 1 x"), answer("ERR Error running script: -READONLY x"), answer("ERR max number of clients reached")}, 11, false, nil},
+		"not sent":    {[]error{refused, redis.ErrPoolTimeout, redis.ErrPoolExhausted, redis.ErrClosed}, 5, false, nil},
 		"unanswered":  {[]error{io.EOF, refused}, 3, true, nil},
 		"written":     {[]error{broken, refused}, 3, true, nil},
 		"refused":     {[]error{answer("NOPERM no")}, 1, false, isServerError},

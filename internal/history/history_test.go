@@ -265,3 +265,127 @@ func TestServerWhoseClockIsFarAwayIsFollowed(t *testing.T) {
 		}
 	}
 }
+
+// quarter is the start of an interval of 15 minutes.
+var quarter = time.UnixMilli(1_700_000_100_000)
+
+// stopped returns the history of a server whose clock the test sets.
+func stopped(t *testing.T) (set func(time.Time), client *redis.Client, h *history.History) {
+	server, client := redistest.Mini(t)
+	server.SetTime(quarter)
+	return server.SetTime, client, newHistory(t, client, redistest.Namespace(t))
+}
+
+func write(t *testing.T, h *history.History, pause time.Duration, pairs ...any) (turn bool) {
+	t.Helper()
+	turn, err := h.Write(redistest.Soon(t), pause, pairs...)
+	redistest.Must(t, err)
+	return turn
+}
+
+func TestIntervalsExpireAnHourAndThirtyDaysAfterTheirEnd(t *testing.T) {
+	t.Parallel()
+	set, client, h := stopped(t)
+	at := quarter.Add(3*time.Minute + 4*time.Second)
+	set(at)
+	write(t, h, 0, "c:network", "1")
+	for r, want := range map[history.Resolution]time.Duration{
+		history.Fine(): 6*time.Second + time.Hour, history.Coarse(): 12*time.Minute - 4*time.Second + 30*24*time.Hour,
+	} {
+		if got := client.PTTL(t.Context(), h.IntervalKey(r, at)).Val(); got != want {
+			t.Errorf("%v: expires in %v, want %v", r.Step, got, want)
+		}
+	}
+}
+
+func TestCountsBelongToTheIntervalInWhichTheServerAddsThem(t *testing.T) {
+	t.Parallel()
+	set, client, h := stopped(t)
+	write(t, h, 0, "c:network", "1")
+	later := quarter.Add(21 * time.Second)
+	set(later)
+	write(t, h, 0, "c:network", "2")
+	for r, want := range map[history.Resolution]string{history.Fine(): "2", history.Coarse(): "3"} {
+		if got := client.HGet(t.Context(), h.IntervalKey(r, later), "c:network").Val(); got != want {
+			t.Errorf("%v: %s, want %s", r.Step, got, want)
+		}
+	}
+}
+
+func TestNamesThatFillTheRoomExactlyAreKept(t *testing.T) {
+	t.Parallel()
+	for kind, c := range map[string]struct {
+		size  int
+		count string
+	}{"d": {325 - 36, "1 0 0 0"}, "c": {95 - 10, "1"}} {
+		for more, last := range map[int]string{0: "second", 1: "third"} {
+			_, client, h := stopped(t)
+			names := map[string]string{kind: "sum", kind + ":z": "third"}
+			for name, letter := range map[string]string{"first": "x", "second": "y"} {
+				size := c.size - 2
+				if name == "second" {
+					size += more
+				}
+				names[kind+":"+strings.Repeat(letter, size)] = name
+			}
+			for _, name := range []string{"first", "second", "third"} {
+				for field, named := range names {
+					if named == name {
+						write(t, h, 0, field, c.count)
+					}
+				}
+			}
+			kept := map[string]bool{}
+			for _, field := range client.HKeys(t.Context(), h.IntervalKey(history.Coarse(), quarter)).Val() {
+				kept[names[field]] = true
+			}
+			if want := map[string]bool{"first": true, last: true, "sum": true}; !maps.Equal(kept, want) {
+				t.Errorf("%s, %d bytes more: %v, want %v", kind, more, kept, want)
+			}
+		}
+	}
+}
+
+func TestRowWithFewerNumbersIsContinued(t *testing.T) {
+	t.Parallel()
+	_, client, h := stopped(t)
+	key := h.IntervalKey(history.Coarse(), quarter)
+	redistest.Must(t, client.HSet(t.Context(), key, "d:bank", "3").Err())
+	write(t, h, 0, "d:bank", "1 2 0 4")
+	if got := client.HGet(t.Context(), key, "d:bank").Val(); got != "4 2 0 4" {
+		t.Errorf("got %s", got)
+	}
+}
+
+func TestMeasurementIsDueOncePerPause(t *testing.T) {
+	t.Parallel()
+	set, _, h := stopped(t)
+	for _, step := range []struct {
+		after, pause time.Duration
+		want         bool
+	}{
+		{0, 0, false},
+		{0, time.Minute, true},
+		{0, time.Minute, false},
+		{time.Minute - time.Millisecond, time.Minute, false},
+		{time.Minute, time.Minute, true},
+		{time.Minute, 0, false},
+		{time.Minute + time.Millisecond, time.Millisecond, true},
+	} {
+		set(quarter.Add(step.after))
+		if turn := write(t, h, step.pause); turn != step.want {
+			t.Errorf("after %v, with a pause of %v: %t", step.after, step.pause, turn)
+		}
+	}
+}
+
+func TestUserWhoMayNotSetAnExpiryWritesNoInterval(t *testing.T) {
+	t.Parallel()
+	server := redistest.Single(t, redistest.Own())
+	redistest.Must(t, server.Admin(t).Do(t.Context(), "ACL", "SETUSER", "poor", "on", ">secret", "~*", "+@all", "-pexpireat").Err())
+	h := newHistory(t, server.Client(t, func(o *redis.Options) { o.Username, o.Password = "poor", "secret" }), "shop")
+	_, err := h.Write(redistest.Soon(t), 0, "c:network", "1")
+	if keys := server.Admin(t).Keys(t.Context(), "shop*").Val(); err == nil || len(keys) > 0 {
+		t.Errorf("%v, written: %v", err, keys)
+	}
+}

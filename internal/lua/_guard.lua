@@ -38,7 +38,7 @@ local function known_too_large(first, last, room)
   local counter, kind = string.match(COUNTED, ' ' .. string.upper(ARGV[first]) .. ':(%u+):(%l)')
   if not counter then return false end
   local key, from, to, options = ARGV[first + 1], ARGV[first + 2], ARGV[first + 3], last - first > 3
-  if options and kind ~= 'e' and string.upper(ARGV[first + 4]) ~= 'WITHSCORES' then return false end
+  if options and kind ~= 'e' and (last > first + 4 or string.upper(ARGV[last]) ~= 'WITHSCORES') then return false end
   local count
   if kind == 's' then count = redis.pcall(counter, key, from, to) else count = redis.pcall(counter, key) end
   if type(count) ~= 'number' then return false end

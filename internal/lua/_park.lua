@@ -5,7 +5,7 @@
 --   t:<type>
 --   c:<class of the last failure>
 --#needs _time _outbox _lanes _errors _body
---#defines fields_of tally park unpark
+--#defines fields_of tally count_first park unpark
 
 -- Returns the fields that count a parked event, from its body and the class of its last failure.
 local function fields_of(body, class)
@@ -24,13 +24,15 @@ local function tally(body, class, change)
   end
 end
 
+-- Counts the attempt of an event's lease, from its score, if that is the first one, see _lease.lua.
+local function count_first(id, score)
+  if score and score < 0 and not redis.call('HGET', ATTEMPTS, id) then redis.call('HSET', ATTEMPTS, id, 1) end
+end
+
 -- Parks an event whose last failure has been noted. The event stays the head of its lane and the others wait, unless the lane
 -- continues without it.
 local function park(id, body, continues)
-  local leased = (tonumber(redis.call('ZSCORE', PENDING, id) or nil) or 0) < 0
-  if leased and not redis.call('HGET', ATTEMPTS, id) then
-    redis.call('HSET', ATTEMPTS, id, 1) -- the first one, see _lease.lua
-  end
+  count_first(id, tonumber(redis.call('ZSCORE', PENDING, id) or nil))
   redis.call('ZREM', PENDING, id)
   redis.call('ZADD', PARKED, NOW, id)
   tally(body, class_of(id), 1)

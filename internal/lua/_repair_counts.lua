@@ -17,7 +17,7 @@ local FIRST = 5
 
 -- Returns a text that changes with every change of the outbox. Sums are valid only if it stays the same.
 local function version()
-  local values = redis.call('HMGET', key.counts, 'totals', 'sent', 'parkings', 'discarded', 'erased', 'imported')
+  local values = redis.call('HMGET', key.counts, 'totals', 'sent', 'parkings', 'discarded', 'erased', 'imported', 'replayed')
   for i = 1, #values do values[i] = tostring(values[i]) end
   return table.concat(values, ',')
 end

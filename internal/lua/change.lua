@@ -18,7 +18,7 @@ local ACT, AT, FIRST = ARGV[5], ARGV[6], 7
 -- Makes a pending event due at a time. The attempt of a lease that has ended counts.
 local function due(id, score, at)
   if not score then return 'w' end
-  if score < 0 and not redis.call('HGET', ATTEMPTS, id) then redis.call('HSET', ATTEMPTS, id, 1) end
+  count_first(id, score)
   redis.call('ZADD', PENDING, at, id)
   return 'd'
 end
@@ -57,8 +57,9 @@ function acts.move(id, _, score)
   return due(id, score, AT)
 end
 
-function acts.park(id, body, _, parked)
+function acts.park(id, body, score, parked)
   if parked then return 'w' end
+  count_first(id, score)
   note(id, redis.call('HGET', ATTEMPTS, id) or '0', 'operator', WHY)
   park(id, body, false)
   return 'd'

@@ -9,7 +9,6 @@
 --          4  forget      forget processes that have sent no heartbeat for so long, ms
 --          5  most        most processes to keep: the one with the oldest heartbeat gives way
 -- Reply:   1  time        server time, ms
---          2  count       1 if the process was in the list before, else 0
 -- Bound:   constant
 -- Memory:  runs at maxmemory, see _full.lua
 -- Redis:   6.0
@@ -20,10 +19,13 @@ local FORGOTTEN_AT_ONCE = 4
 
 local function forget(id)
   redis.call('ZREM', HEARTBEATS, id)
-  return redis.call('HDEL', PROCESSES, id)
+  redis.call('HDEL', PROCESSES, id)
 end
 
-if ACT == 'leave' then return {NOW, forget(ID)} end
+if ACT == 'leave' then
+  forget(ID)
+  return {NOW}
+end
 
 write_though_full()
 local known = redis.call('HGET', PROCESSES, ID)
@@ -37,4 +39,4 @@ for i = 1, #oldest, 2 do
 end
 local beyond = redis.call('ZRANGE', HEARTBEATS, ARGV[5], ARGV[5])
 if #beyond > 0 then forget(redis.call('ZRANGE', HEARTBEATS, 0, 0)[1]) end
-return {NOW, known and 1 or 0}
+return {NOW}

@@ -67,6 +67,9 @@ func TestKeepListsAProcessUntilItsContextEnds(t *testing.T) {
 		if left := all(t, list); len(left) > 0 {
 			t.Errorf("after its end: %+v", left)
 		}
+		if n := client.Exists(t.Context(), list.Keys()[1:]...).Val(); n != 0 {
+			t.Errorf("%d keys are left after its end", n)
+		}
 	})
 }
 
@@ -234,4 +237,25 @@ func TestNilListRegistersNoProcess(t *testing.T) {
 	t.Parallel()
 	var list *process.List
 	list.Keep(t.Context(), process.Relay, nil)
+}
+
+func TestHeartbeatForgetsFourProcessesThatAreSilentForMoreThanAnHour(t *testing.T) {
+	t.Parallel()
+	server, client := redistest.Mini(t)
+	now := time.UnixMilli(1_700_000_000_000)
+	server.SetTime(now)
+	list, ctx := newList(t, client), t.Context()
+	for i, hours := range []int{3, 3, 3, 3, 3, 2, 1} {
+		id := "relay-" + string(rune('a'+i))
+		redistest.Must(t, client.ZAdd(ctx, list.Keys()[2], redis.Z{Member: id, Score: float64(now.Add(time.Duration(-hours) * time.Hour).UnixMilli())}).Err(),
+			client.HSet(ctx, list.Keys()[1], id, "1 {}").Err())
+	}
+	for _, want := range [][]string{{"relay-e", "relay-f", "relay-g", "relay-z"}, {"relay-g", "relay-z"}} {
+		redistest.Must(t, list.Beat(ctx, "relay-z", process.Relay, process.Report{}))
+		kept := client.HKeys(ctx, list.Keys()[1]).Val()
+		slices.Sort(kept)
+		if beats := client.ZCard(ctx, list.Keys()[2]).Val(); !slices.Equal(kept, want) || beats != int64(len(want)) {
+			t.Errorf("kept %v, want %v, and %d heartbeats", kept, want, beats)
+		}
+	}
 }

@@ -8,8 +8,9 @@ import (
 func TestParseMetaReturnsStartAndIdentity(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string]meta{
-		"":        {},
-		"luatx 0": {identity: "luatx 0"},
+		"":                            {},
+		"luatx 0":                     {identity: "luatx 0"},
+		"an identity of 27 character": {identity: "an identity of 27 character"},
 		"luatx 2, namespace shop, 256 partitions":                   {identity: "luatx 2, namespace shop, 256 partitions"},
 		"17672256000001" + "0000000000000" + "luatx 3, namespace n": {time.UnixMilli(1767225600000), "luatx 3, namespace n"},
 	} {

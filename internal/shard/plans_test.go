@@ -19,11 +19,12 @@ func TestTransactorsAddUpTheirUseOfAPlanForAWeek(t *testing.T) {
 	t.Cleanup(func() { _ = client.Close() })
 	s := New(eval.New(client, "shop", slog.New(slog.DiscardHandler)), Constants{Namespace: "shop"})
 	first, often := Plan{Alone: "a1", Batch: "b1", Does: "HSET with 3 arguments", Hits: 30, Left: 12}, Plan{Alone: "a2", Batch: "b2", Does: "INCR, 1 event", Hits: 99}
-	for _, p := range []Plan{first, often, {Alone: "a1", Batch: "b1", Does: first.Does, Hits: 5, Left: 13}} {
+	same := Plan{Alone: "a0", Batch: "b0", Does: "as often as the first", Hits: 35}
+	for _, p := range []Plan{same, first, often, {Alone: "a1", Batch: "b1", Does: first.Does, Hits: 5, Left: 13}} {
 		assert.Must(t, s.NotePlan(t.Context(), s.Shard(0), p))
 	}
 	first.Hits, first.Left = 35, 25
-	if list, err := s.Plans(t.Context(), s.Shard(0)); err != nil || !slices.Equal(list, []Plan{often, first}) {
+	if list, err := s.Plans(t.Context(), s.Shard(0)); err != nil || !slices.Equal(list, []Plan{often, same, first}) {
 		t.Errorf("%+v, %v", list, err)
 	}
 	if left := server.TTL(s.Shard(0).Key(keyPlans)); left > plansKept || left < plansKept-plansKept/100 {

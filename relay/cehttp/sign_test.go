@@ -203,3 +203,29 @@ func TestReadFailsWithoutSecretsUnlessVerificationIsDisabled(t *testing.T) {
 		}
 	}
 }
+
+func TestReadBoundsTheAgeOfASignatureInBothDirections(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		age, most time.Duration
+		want      int
+	}{
+		{4 * time.Minute, 0, http.StatusNoContent},
+		{6 * time.Minute, 0, http.StatusUnauthorized},
+		{6 * time.Minute, 10 * time.Minute, http.StatusNoContent},
+		{2 * time.Minute, time.Minute, http.StatusUnauthorized},
+		{-4 * time.Minute, 0, http.StatusNoContent},
+		{-6 * time.Minute, 0, http.StatusUnauthorized},
+		{-6 * time.Minute, 10 * time.Minute, http.StatusNoContent},
+		{-2 * time.Minute, time.Minute, http.StatusUnauthorized},
+	} {
+		header, body := signed(t, cehttp.Structured)
+		cehttp.Sign(header, body, "e 1", time.Now().Add(-c.age), oldSecret)
+		r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/", bytes.NewReader(body))
+		r.Header = header
+		_, err := cehttp.Read(httptest.NewRecorder(), r, cehttp.ReadConfig{Secrets: [][]byte{oldSecret}, MaxAge: c.most})
+		if got := cehttp.Status(err); got != c.want {
+			t.Errorf("signed %v ago with a MaxAge of %v: %d (%v), want %d", c.age, c.most, got, err, c.want)
+		}
+	}
+}

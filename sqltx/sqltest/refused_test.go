@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"database/sql/driver"
 	"errors"
+	"fmt"
 	"path/filepath"
 	"sync"
 	"testing"
@@ -101,8 +102,22 @@ var sqlOperations = map[string]func(context.Context, *sqlGround) error{
 		}
 		return err
 	},
-	"Rearm":   func(ctx context.Context, g *sqlGround) error { _, err := g.publisher().Rearm(ctx, 1); return err },
-	"Discard": func(ctx context.Context, g *sqlGround) error { _, err := g.publisher().Discard(ctx, 1); return err },
+	"Rearm": func(ctx context.Context, g *sqlGround) error {
+		n, err := g.publisher().Rearm(ctx, 1)
+		return none(n, err)
+	},
+	"Discard": func(ctx context.Context, g *sqlGround) error {
+		n, err := g.publisher().Discard(ctx, 1)
+		return none(n, err)
+	},
+}
+
+// none returns the error of an operation that reports a number, which must be 0 if it has failed.
+func none(n int, err error) error {
+	if err != nil && n != 0 {
+		return fmt.Errorf("%d rows in spite of an error: %w", n, err)
+	}
+	return err
 }
 
 // sqlGround is a database with rows in each table.

@@ -182,6 +182,8 @@ func testParked(t *testing.T, s *suite) {
 	receive(t, source).Nack(errors.New("no"))
 	ack(t, source, "e", "f")
 	eventually(t, "it is parked", func() bool { return s.rows(t, second.Table, "parked = TRUE") == 1 })
+	s.emitTo(t, second, "q", "g", "h")
+	ack(t, source, "g", "h")
 	for e, err := range on.Parked(t.Context()) {
 		if n, rearmErr := on.Rearm(t.Context(), e.ID); n != 1 || err != nil || rearmErr != nil {
 			t.Error(n, err, rearmErr)

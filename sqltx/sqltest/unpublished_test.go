@@ -89,7 +89,7 @@ func TestCleanupKeepsUnpublishedEventsOfAnyTable(t *testing.T) {
 			schema + "." + sqltest.Table("outbox"),
 			schema + ".Order Events-" + sqltest.Table("x"),
 		} {
-			for _, condition := range []string{"", "AND published = true", "topic = 't' OR topic = 'u'", "published = FALSE OR published = TRUE"} {
+			for _, condition := range []string{"", "AND published = true", "topic = 'u' OR topic = 't'", "published = TRUE OR published = FALSE"} {
 				o := outboxTable{t, d, db, name}
 				must(t, sqltx.InitOutbox(t.Context(), sqltx.OutboxConfig{DB: db, Table: name, Dialect: d.Dialect}))
 				o.fill()

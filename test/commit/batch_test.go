@@ -1,6 +1,7 @@
 package commit_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"strconv"
@@ -17,6 +18,7 @@ import (
 	"github.com/luatx/luatx/internal/slot"
 	"github.com/luatx/luatx/internal/test/assert"
 	"github.com/luatx/luatx/internal/test/redistest"
+	"github.com/luatx/luatx/internal/test/respproxy"
 	"github.com/luatx/luatx/internal/test/rig"
 )
 
@@ -133,6 +135,7 @@ func TestCountsOfAnotherTypeFailOnlyTransactionsWithEvents(t *testing.T) {
 		for i, want := range []commit.State{commit.Committed, commit.Failed, commit.Committed} {
 			assert.Equal(t, outcomes[i].State, want, "transaction %d: %+v", i, outcomes[i])
 		}
+		assert.Equal(t, outcomes[1].Index, 0, "the failed command")
 		assert.Equal(t, client.Exists(ctx, rig.Key(t, tr, "a", "b"), home.Key("entries")).Val(), 0, "keys that the failed batch left")
 	})
 }
@@ -221,6 +224,21 @@ func atClock(t testing.TB, now time.Time) (*miniredis.Miniredis, *luatx.Transact
 	return server, rig.NewTransactor(t, client)
 }
 
+func TestCommitIsInTimeUntilItsDeadlineHasPassed(t *testing.T) {
+	t.Parallel()
+	_, tr := atClock(t, start)
+	for digest, c := range map[string]struct {
+		deadline time.Time
+		want     commit.State
+	}{
+		"at the deadline ": {start, commit.Committed}, "behind deadline ": {start.Add(-time.Millisecond), commit.Expired},
+	} {
+		outcomes, _, err := rig.Commit(redistest.Soon(t), tr, shardOf(tr), luatxTx(digest, "base5678\x00\x01", c.deadline))
+		redistest.Must(t, err)
+		assert.Equal(t, outcomes[0].State, c.want, "%s", digest)
+	}
+}
+
 func TestIDIsADuplicateUntilTheSecondRotationByTheServersClock(t *testing.T) {
 	t.Parallel()
 	ctx := redistest.Soon(t)
@@ -247,6 +265,7 @@ func TestIDIsADuplicateUntilTheSecondRotationByTheServersClock(t *testing.T) {
 		{50 * time.Hour, "second", luatx.Duplicate},
 		{40 * time.Hour, "second", luatx.Duplicate}, // a failover to a slower clock
 		{40 * time.Hour, "third", luatx.Committed},
+		{40 * time.Hour, "second", luatx.Duplicate}, // the older generation is still known
 		{63 * time.Hour, "third", luatx.Duplicate},
 		{64 * time.Hour, "fourth", luatx.Committed}, // rotates by the slower clock
 		{88 * time.Hour, "third", luatx.Committed},  // remembered for at most twice the retention, by the slower clock
@@ -362,4 +381,23 @@ func TestLateRetryOfACommittedTokenIsReplayed(t *testing.T) {
 	if _, err := tr.Transact(ctx, "a", func(*luatx.Tx) error { return errors.New("not known") }, luatx.WithID("other")); err == nil {
 		t.Error("an id that is not known is taken for a duplicate")
 	}
+}
+
+func TestCommitThatArrivesAfterItsCallersDeadlineHasNoEffect(t *testing.T) {
+	t.Parallel()
+	server, past := redistest.Mini(t)
+	server.SetTime(start)
+	proxy := redistest.Proxy(t, server.Addr())
+	tr := rig.NewTransactor(t, redistest.Client(t, proxy.Addr(), rig.ShortReads))
+	rig.Warm(t, tr)
+	hold := proxy.Hold(respproxy.Command("EVALSHA"))
+	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond) // CommitTimeout is 30 seconds
+	defer cancel()
+	_, err := tr.Transact(ctx, "a", rig.Incr)
+	assert.Is(t, err, luatx.ErrOutcomeUnknown, "without a reply")
+	server.SetTime(start.Add(10 * time.Second))
+	before := server.CommandCount()
+	hold.Release()
+	redistest.Eventually(t, "the commit to arrive", func() bool { return server.CommandCount() > before })
+	assert.Equal(t, past.Exists(redistest.Soon(t), rig.Key(t, tr, "a", "n")).Val(), 0, "effects of the late commit")
 }

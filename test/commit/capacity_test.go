@@ -114,7 +114,7 @@ func TestShardAtItsLimitOfParkedEventsRejectsNewOnes(t *testing.T) {
 func TestParkedBytesCloseAShard(t *testing.T) {
 	t.Parallel()
 	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
-		tr := rig.NewTransactor(t, client, func(c *luatx.Config) { c.ParkedBytes = 1000 })
+		tr := rig.NewTransactor(t, client, func(c *luatx.Config) { c.ParkedBytes = 1200 })
 		event := func(id string, size int) luatx.Event {
 			return luatx.Event{ID: id, Body: bodyOf(size - 1)} // plus the mark of a given id
 		}
@@ -145,7 +145,7 @@ func TestTransactionIsRefusedBeforeItsFirstWriteIfTheOutboxIsFull(t *testing.T) 
 		"events":       {func(c *luatx.Config) { c.OutboxCapacity = 1 }, false},
 		"bytes":        {func(c *luatx.Config) { c.OutboxBytes = 100 }, false},
 		"parked":       {func(c *luatx.Config) { c.ParkedCapacity = 1 }, true},
-		"parked bytes": {func(c *luatx.Config) { c.ParkedBytes = 80 }, true},
+		"parked bytes": {func(c *luatx.Config) { c.ParkedBytes = 81 }, true},
 	} {
 		tr := rig.NewTransactor(t, client, c.change)
 		redistest.Must(t, emitAll(t, tr, "a", luatx.Event{ID: "1", Body: bodyOf(80)}))
@@ -153,8 +153,10 @@ func TestTransactionIsRefusedBeforeItsFirstWriteIfTheOutboxIsFull(t *testing.T) 
 			settle(t, tr, "1", "parked")
 		}
 		before := writes(t, client)
-		wantFull(t, emitAll(t, tr, "a", luatx.Event{ID: "2", Body: bodyOf(80)}), what)
-		assert.Equal(t, writes(t, client)-before, 0, "%s: changes", what)
+		for _, events := range [][]luatx.Event{{{ID: "2", Body: bodyOf(80)}}, {{ID: "2", Body: bodyOf(80)}, {ID: "3", Body: bodyOf(80)}}} {
+			wantFull(t, emitAll(t, tr, "a", events...), what)
+			assert.Equal(t, writes(t, client)-before, 0, "%s: changes by %d events", what, len(events))
+		}
 	}
 }
 
@@ -166,6 +168,18 @@ func writes(t *testing.T, client *redis.Client) int {
 	n, err := strconv.Atoi(text["Persistence"]["rdb_changes_since_last_save"])
 	redistest.Must(t, err)
 	return n
+}
+
+func TestKnownEventsLeaveTheLastPlaceToANewOne(t *testing.T) {
+	t.Parallel()
+	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
+		tr := rig.NewTransactor(t, client, func(c *luatx.Config) { c.OutboxCapacity = 3 })
+		event := func(id string) luatx.Event { return luatx.Event{ID: id, Body: []byte("{}")} }
+		redistest.Must(t, emitAll(t, tr, "a", event("1"), event("2")))
+		wantFull(t, emitAll(t, tr, "a", event("1"), event("3"), event("4")), "events")
+		redistest.Must(t, emitAll(t, tr, "a", event("1"), event("2"), event("3")))
+		assert.Equal(t, gauge(t, client, tr, "events"), 3, "events")
+	})
 }
 
 func TestDamagedTotalsCountAsZeroAndStayWellFormed(t *testing.T) {

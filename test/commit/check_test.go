@@ -10,16 +10,19 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/redis/go-redis/v9"
 
 	"github.com/luatx/luatx"
+	"github.com/luatx/luatx/internal/link"
 	"github.com/luatx/luatx/internal/lua"
 	"github.com/luatx/luatx/internal/test/assert"
 	"github.com/luatx/luatx/internal/test/redistest"
 	"github.com/luatx/luatx/internal/test/respproxy"
 	"github.com/luatx/luatx/internal/test/rig"
+	"github.com/luatx/luatx/internal/test/scripted"
 )
 
 // TestCheckWarnsOfEvictionAndSurvivesDenial runs before the first commit: eviction loses ids, and a managed service may deny
@@ -58,6 +61,58 @@ func TestCheckWarnsOfEvictionAndSurvivesDenial(t *testing.T) {
 				t.Errorf("%s: the log does not say %q: %s", name, text, log)
 			}
 		}
+	}
+}
+
+// informing returns a server that passes the check if the reply to INFO does.
+func informing(info string) *scripted.Server {
+	return scripted.New(func(cmd []string) any {
+		switch cmd[0] {
+		case "time":
+			return []any{"1800000000", "0"}
+		case "info":
+			return info
+		case "evalsha":
+			return []any{"2"}
+		}
+		return scripted.Status("OK")
+	})
+}
+
+func TestCheckNeedsRedis6(t *testing.T) {
+	t.Parallel()
+	for version, says := range map[string]string{"5.0.14": "the server is Redis 5.0.14: 6.0 or later is needed", "6.0.0": "", "255.255.255": "", "": ""} {
+		server := informing("# Server\r\nredis_version:" + version + "\r\nmaxmemory_policy:noeviction\r\n")
+		err := rig.NewUnchecked(t, server.Client(t)).Check(redistest.Soon(t))
+		if says == "" {
+			assert.NoError(t, err, "version %q", version)
+		} else {
+			assert.ErrorContains(t, err, says, "version %q", version)
+		}
+	}
+}
+
+func TestWakeUpsAreShardedUnlessTheServerIsKnownToBeOlderThanRedis7(t *testing.T) {
+	t.Parallel()
+	for version, want := range map[string]string{"6.2.14": "publish", "7.0.0": "spublish", "8.0.0": "spublish", "": "spublish"} {
+		synctest.Test(t, func(t *testing.T) {
+			server := informing("redis_version:" + version + "\r\nmaxmemory_policy:noeviction\r\n")
+			link.Of(rig.NewTransactor(t, server.Client(t))).Runner.Wake(7)
+			synctest.Wait()
+			assert.Equal(t, len(server.Heard(want)), 1, "version %q: %s", version, want)
+		})
+	}
+}
+
+func TestCheckWarnsIfTheServerReportsNoPolicy(t *testing.T) {
+	t.Parallel()
+	for policy, want := range map[string]int{"noeviction": 0, "": 1} {
+		log := &rig.Lines{}
+		tr := rig.NewUnchecked(t, informing("redis_version:7.0.0\r\nmaxmemory_policy:"+policy+"\r\n").Client(t), func(c *luatx.Config) {
+			c.StrictEviction, c.Logger = true, log.Logger()
+		})
+		assert.NoError(t, tr.Check(redistest.Soon(t)), "policy %q", policy)
+		assert.Equal(t, log.Count("does not report its maxmemory-policy"), want, "warnings of policy %q", policy)
 	}
 }
 
@@ -199,7 +254,59 @@ func TestProbeDistinguishesFailingServersFromMissingRights(t *testing.T) {
 				got = []string{err.Error()}
 			}
 			assert.Equal(t, strings.Join(got, " "), want, "the probe")
+			assert.Equal(t, admin.Exists(t.Context(), "void").Val(), 0, "the key of the probe")
 		})
+	}
+}
+
+// asServer makes a script believe in a server of the versions ARGV[1] and ARGV[2], which can report the rights of a user if ARGV[3] is
+// not empty, and denies the commands that follow.
+const asServer = `
+local denied = {}
+for i = 4, #ARGV do denied[ARGV[i]] = true end
+local function may(command) return not denied[command] and not denied['all'] end
+local redis = {REDIS_VERSION_NUM = tonumber(ARGV[1]), VALKEY_VERSION_NUM = tonumber(ARGV[2]), call = function() end}
+function redis.pcall(command) return not may(command) and {err = 'NOPERM'} or command == 'DUMP' and 'text' or 0 end
+if ARGV[3] ~= '' then redis.acl_check_cmd = may end
+`
+
+func TestProbeAsksForTheCommandsThatTheUndoNeedsOnThatServer(t *testing.T) {
+	t.Parallel()
+	client := redistest.Shared(t).Client(t)
+	const first, last = "GETRANGE EXISTS TYPE HMGET SISMEMBER ZSCORE LLEN XLEN", "UNLINK SET HDEL SREM ZREM ZADD LTRIM XDEL PERSIST PEXPIREAT"
+	const fields = last + " HPEXPIRETIME HPEXPIREAT"
+	for _, c := range []struct {
+		redis, valkey any // versions; empty: none
+		denied, want  string
+	}{
+		{"", "", "all", "1 " + first + " PTTL " + last},
+		{"", "", "HSET", "2 HSET"},
+		{"", "", "SADD", "2 SADD"},
+		{"", "", "DUMP", "1"},
+		{"", "", "RESTORE", "1"},
+		{"", "", "PTTL ZADD", "1 PTTL ZADD"},
+		{"", "", "PEXPIRETIME HPEXPIRETIME", "2"},
+		{0x070000, "", "all", "1 " + first + " PEXPIRETIME " + last + " HSET SADD"},
+		{0x0703ff, "", "all", "1 " + first + " PEXPIRETIME " + last + " HSET SADD"},
+		{0x070400, "", "all", "1 " + first + " PEXPIRETIME " + fields + " HSET SADD"},
+		{0x070204, 0x0801ff, "all", "1 " + first + " PEXPIRETIME " + last + " HSET SADD"},
+		{0x070204, 0x090000, "all", "1 " + first + " PEXPIRETIME " + fields + " HSET SADD"},
+		{0x080000, "", "HSET", "2 HSET"},
+		{0x080000, "", "SADD", "2 SADD"},
+		{0x080000, "", "DUMP", "1"},
+		{0x080000, "", "RESTORE", "1"},
+		{0x080000, "", "PTTL", "2"},
+	} {
+		args := []any{c.redis, c.valkey, ""}
+		if c.redis != "" {
+			args[2] = "asks"
+		}
+		for command := range strings.FieldsSeq(c.denied) {
+			args = append(args, command)
+		}
+		got, err := client.Eval(redistest.Soon(t), asServer+lua.Script("probe", nil), []string{"void", "mark"}, args...).StringSlice()
+		redistest.Must(t, err)
+		assert.Equal(t, strings.Join(got, " "), c.want, "the probe of a server %x, %x without %s", c.redis, c.valkey, c.denied)
 	}
 }
 

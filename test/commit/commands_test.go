@@ -115,26 +115,60 @@ func TestIntegersBeyond53BitsReturnAsTheyAreAlsoFromKeptReplies(t *testing.T) {
 	ctx, tr := t.Context(), rig.NewTransactor(t, client)
 	k := func(part string) string { return rig.Key(t, tr, "a", part) }
 	client.Set(ctx, k("n"), beyond-1, 0)
+	client.Set(ctx, k("m"), -(beyond - 1), 0)
 	client.HSet(ctx, k("h"), "f", beyond-1)
 	for _, want := range []luatx.Outcome{luatx.Committed, luatx.Duplicate} {
-		var count, field *redis.Cmd
+		var count, less, field, up, down, rounded *redis.Cmd
 		var bits *redis.IntSliceCmd
 		result, err := tr.Transact(ctx, "a", func(tx *luatx.Tx) error {
 			count = tx.Pipeline().Do(ctx, "INCR", k("n"))
+			less = tx.Pipeline().Do(ctx, "DECR", k("m"))
 			field = tx.Pipeline().Do(ctx, "hincrby", k("h"), "f", 1)
+			up, down = tx.Pipeline().Do(ctx, "INCRBY", k("up"), beyond), tx.Pipeline().Do(ctx, "DECRBY", k("down"), beyond)
+			rounded = tx.Pipeline().Do(ctx, "INCRBY", k("rounded"), int64(1e15))
 			bits = tx.Pipeline().BitField(ctx, k("b"), "SET", "i64", 0, -beyond, "GET", "i64", 0, "INCRBY", "u63", 64, beyond, "GET", "u8", 0)
 			return nil
 		}, luatx.WithID("x"), luatx.KeepReplies())
 		if err != nil || result.Outcome != want {
 			t.Fatalf("%v, %v", result.Outcome, err)
 		}
-		if count.Val() != int64(beyond) || field.Val() != int64(beyond) {
-			t.Errorf("%v: counters %v, %v", want, count, field)
+		got := []any{count.Val(), field.Val(), up.Val(), less.Val(), down.Val(), rounded.Val()}
+		if !slices.Equal(got, []any{int64(beyond), int64(beyond), int64(beyond), int64(-beyond), int64(-beyond), int64(1e15)}) {
+			t.Errorf("%v: counters %v", want, got)
 		}
 		if !slices.Equal(bits.Val(), []int64{0, -beyond, beyond, 255}) {
 			t.Errorf("%v: bits %v", want, bits)
 		}
 	}
+}
+
+func TestCounterWithin53BitsNeedsNoRightToReadItsKey(t *testing.T) {
+	t.Parallel()
+	client, _ := rig.NewUser(t, "+@all", "-get")
+	tr := rig.NewTransactor(t, client)
+	assert.NoError(t, assert.ErrOf(tr.Transact(redistest.Soon(t), "a", rig.Incr)), "the transaction")
+}
+
+func TestGuardedReadOfAnIntegerBeyond53BitsIsAnError(t *testing.T) {
+	t.Parallel()
+	client := redistest.Shared(t).Client(t)
+	ctx, tr := redistest.Soon(t), rig.NewTransactor(t, client)
+	if !rig.Knows(t, client, "PEXPIRETIME") {
+		t.Skip("PEXPIRETIME needs Redis 7.0")
+	}
+	k := rig.Key(t, tr, "a", "k")
+	redistest.Must(t, client.Set(ctx, k, "v", 0).Err(), client.Do(ctx, "PEXPIREAT", k, beyond).Err())
+	_, err := tr.Transact(ctx, "a", func(tx *luatx.Tx) error {
+		cmds, err := tx.Read().Pipelined(ctx, func(p redis.Pipeliner) error {
+			p.Exists(ctx, k)
+			p.PExpireTime(ctx, k)
+			return nil
+		})
+		assert.ErrorContains(t, err, "cannot be guarded", "the reads")
+		assert.NoError(t, cmds[0].Err(), "the other read")
+		return nil
+	})
+	assert.NoError(t, err, "the transaction")
 }
 
 func TestGuardDistinguishesIntegersBeyond53Bits(t *testing.T) {
@@ -153,4 +187,29 @@ func TestGuardDistinguishesIntegersBeyond53Bits(t *testing.T) {
 		return nil
 	})
 	assert.Is(t, err, luatx.ErrConflict, "the transaction")
+}
+
+func TestIntegerFrom2To53OnCannotBeGuarded(t *testing.T) {
+	t.Parallel()
+	client := redistest.Shared(t).Client(t)
+	ctx, tr := redistest.Soon(t), rig.NewTransactor(t, client)
+	if !rig.Knows(t, client, "PEXPIRETIME") {
+		t.Skip("no read returns such an integer before Redis 7.0")
+	}
+	k := rig.Key(t, tr, "a", "k")
+	for ms, says := range map[int64]string{beyond - 2: "", beyond - 1: "cannot be guarded"} {
+		redistest.Must(t, client.Set(ctx, k, "v", 0).Err(), client.Do(ctx, "PEXPIREAT", k, ms).Err())
+		_, err := tr.Transact(ctx, "a", func(tx *luatx.Tx) error {
+			var at *redis.Cmd
+			_, _ = tx.Read().Pipelined(ctx, func(p redis.Pipeliner) error {
+				at = p.Do(ctx, "PEXPIRETIME", k)
+				return nil
+			})
+			if got, err := at.Int64(); says == "" && (err != nil || got != ms) || says != "" && (err == nil || !strings.Contains(err.Error(), says)) {
+				t.Errorf("the expiry at %d ms is read as %d, %v", ms, got, err)
+			}
+			return nil
+		})
+		assert.NoError(t, err, "the transaction")
+	}
 }

@@ -151,6 +151,24 @@ func TestMessageIsAcknowledgedThoughItsCommitReachedNoReplica(t *testing.T) {
 	})
 }
 
+func TestCopyOfACommitThatWaitsForReplicasChangesNothing(t *testing.T) {
+	t.Parallel()
+	server, client := redistest.Mini(t)
+	tr := rig.NewTransactor(t, client, func(c *luatx.Config) {
+		c.Durability, c.NoRegistration = luatx.Durability{Replicas: 1, Timeout: time.Millisecond}, true
+	})
+	before := ""
+	for _, want := range []luatx.Outcome{luatx.Committed, luatx.Duplicate} {
+		result, err := note(redistest.Soon(t), tr, "a", luatx.WithID("1"))
+		redistest.Must(t, err)
+		assert.Equal(t, result.Outcome, want, "the outcome")
+		if after := server.Dump(); before != "" && after != before {
+			t.Errorf("the server has\n%s\nwant\n%s", after, before)
+		}
+		before = server.Dump()
+	}
+}
+
 // The first request commits and its reply is lost. The server has no replica, so no WAIT confirms the commit.
 func TestCommitFoundAfterALostReplyIsNotReplicated(t *testing.T) {
 	t.Parallel()
@@ -293,5 +311,17 @@ func TestErrorOfDurabilityNamesTheFieldAndTheRemedy(t *testing.T) {
 			assert.ErrorContains(t, assert.ErrOf(luatx.New(client, luatx.Config{Namespace: "n", Durability: d})), want, "%+v", d)
 			rig.NoError(t, client.Close())
 		}
+	}
+}
+
+func TestWaitForReplicasEndsBeforeTheClientGivesUp(t *testing.T) {
+	t.Parallel()
+	for reads, allowed := range map[time.Duration]bool{
+		time.Second: false, time.Second + time.Millisecond: true, -1: true, // the client of -1 never gives up
+	} {
+		client := redis.NewClient(&redis.Options{ReadTimeout: reads})
+		_, err := luatx.New(client, luatx.Config{Namespace: "n", Durability: luatx.Durability{Replicas: 1, Timeout: time.Second}})
+		assert.Equal(t, err == nil, allowed, "a wait of 1s is allowed with a ReadTimeout of %v (%v)", reads, err)
+		rig.NoError(t, client.Close())
 	}
 }

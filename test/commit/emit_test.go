@@ -160,3 +160,25 @@ func TestPublishRejectsMessagesThatCannotBeInTheCommit(t *testing.T) {
 	_, err := tr.Transact(redistest.Soon(t), "a", func(tx *luatx.Tx) error { return tx.Publish(rig.Key(t, tr, "a", "jobs"), nil) })
 	assert.ErrorContains(t, err, "the message is nil", "nil")
 }
+
+func TestProceduresEmitUpToTheBoundsOfTimesAndKeys(t *testing.T) {
+	t.Parallel()
+	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
+		tr := rig.NewTransactor(t, client, withProcedures(luatx.Procedure{Name: "bounds", Source: `
+emit('{}', 'first', {at = 0})
+emit('{}', 'last', {at = 253402300799999})
+emit('{}', 'longest', {key = string.rep('k', 256)})`}))
+		redistest.Must(t, assert.ErrOf(tr.Transact(redistest.Soon(t), "a", func(tx *luatx.Tx) error {
+			tx.Call("bounds", nil)
+			return nil
+		})))
+		for id, want := range map[string]float64{"first": 0, "last": 253402300799999} {
+			at, err := client.ZScore(redistest.Soon(t), shardOf(tr).Key("pending"), id).Result()
+			if err != nil || at != want {
+				t.Errorf("%s is due at %.0f, want %.0f; %v", id, at, want, err)
+			}
+		}
+		header := client.HGet(redistest.Soon(t), shardOf(tr).Key("headers"), "longest").Val()
+		assert.Equal(t, len(header), 16+256, "bytes of the sequence and the key")
+	})
+}

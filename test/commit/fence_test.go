@@ -91,6 +91,7 @@ func TestFenceDoesNotSeeClaimsOfOtherPrograms(t *testing.T) {
 			args := &redis.XClaimArgs{Stream: in.Stream, Group: "g", Consumer: "cli", Messages: []string{entry}}
 			redistest.Must(t, client.XClaimJustID(ctx, args).Err())
 		}
+		in.TakeOver("other", rig.EntryOf(t, in.Deliver("third", rig.Order("0")))) // leaves a note, of another consumer
 		first := rig.EntryOf(t, in.Deliver("c", rig.Order("1")))
 		claim(first)
 		assert.Equal(t, fenced(t, tr, in, "c", first)[0].State, commit.Committed, "with an inbox")
@@ -101,6 +102,54 @@ func TestFenceDoesNotSeeClaimsOfOtherPrograms(t *testing.T) {
 			return nil, luatx.Queued(luatx.CmdableFromContext(ctx, client).Incr(ctx, rig.Key(t, tr, "a", "n")))
 		})
 		assert.Is(t, assert.ErrOf(r.Process(ctx, second)), luatx.ErrFenced, "without an inbox")
+	})
+}
+
+func TestFenceWithoutAnAcknowledgementHolds(t *testing.T) {
+	t.Parallel()
+	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
+		tr := rig.NewTransactor(t, client)
+		in := rig.NewInput(t, client, rig.Key(t, tr, "a", "in"))
+		own, taken := rig.EntryOf(t, in.Deliver("c", rig.Order("1"))), rig.EntryOf(t, in.Deliver("c", rig.Order("2")))
+		in.TakeOver("other", taken)
+		for name, position := range map[string]*commit.Position{"inbox": nil, "position": {Offset: "1", Owner: commit.OwnerOf(1, "")}} {
+			for entry, want := range map[string]commit.State{own: commit.Committed, taken: commit.Fenced} {
+				key := rig.Key(t, tr, "a", name, entry)
+				tx := commit.Commit{
+					Digest: fmt.Sprintf("%-16.16s", name[:1]+entry), Token: "base5678\x00\x01", NotAfter: time.Now().Add(time.Minute),
+					Input:    commit.Input{Ack: commit.AckFence, Stream: in.Stream, Group: "g", Consumer: "c", Entry: entry},
+					Commands: []commit.Command{rig.Set(key, "v")}, Keys: []string{key},
+				}
+				if position != nil {
+					moved := *position
+					moved.Field = entry
+					tx.Position = &moved
+				}
+				outcomes, _, err := rig.Commit(redistest.Soon(t), tr, shardOf(tr), []commit.Commit{tx})
+				redistest.Must(t, err)
+				if outcomes[0].State != want || outcomes[0].Acked || (client.Exists(t.Context(), key).Val() == 1) != (want == commit.Committed) {
+					t.Errorf("%s, entry %s: %+v, want %s", name, entry, outcomes[0], want)
+				}
+			}
+		}
+		assert.Equal(t, in.Pending(), 2, "pending entries")
+	})
+}
+
+func TestCommitThatAsksForTheOwnerAcknowledgesItsEntry(t *testing.T) {
+	t.Parallel()
+	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
+		tr := rig.NewTransactor(t, client)
+		in := rig.NewInput(t, client, rig.Key(t, tr, "a", "in"))
+		batch := luatxTx("0123456789abcdef", "base5678\x00\x01", time.Now().Add(time.Minute))
+		entry := rig.EntryOf(t, in.Deliver("c", rig.Order("1")))
+		batch[0].Input = commit.Input{Ack: commit.AckFused, Stream: in.Stream, Group: "g", Consumer: "c", Entry: entry, Strict: true}
+		for _, want := range []commit.State{commit.Committed, commit.Replayed} {
+			outcomes, _, err := rig.Commit(redistest.Soon(t), tr, shardOf(tr), batch)
+			if err != nil || outcomes[0].State != want || !outcomes[0].Acked || in.Pending() != 0 {
+				t.Errorf("%+v, %v, want %s; %d entries are pending", outcomes, err, want, in.Pending())
+			}
+		}
 	})
 }
 

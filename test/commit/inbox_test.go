@@ -111,3 +111,32 @@ func TestDamagedMetaOfTheInboxForgetsNoID(t *testing.T) {
 		}
 	})
 }
+
+func TestResolveFindsAnIDInEitherGeneration(t *testing.T) {
+	t.Parallel()
+	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
+		for _, generation := range []string{"inbox:a", "inbox:b"} {
+			ctx, tr := redistest.Soon(t), rig.NewTransactor(t, client)
+			home := shardOf(tr)
+			resolve := func(digest, token string, until time.Time, want commit.State, wanted string) {
+				t.Helper()
+				state, text, _, err := link.Of(tr).Commits.Resolve(ctx, home, digest, nil, token, until)
+				if err != nil || state != want || text != wanted {
+					t.Errorf("%s: %s, %s: %s %q, %v, want %s %q", generation, digest, token, state, text, err, want, wanted)
+				}
+			}
+			if generation == "inbox:b" {
+				setMeta(t, client, tr, "inbox:a", msOf(time.Now()), 1)
+			} else {
+				resolve("of no commit yet", "base5678\x00\x01", time.Time{}, commit.Absent, "")
+				resolve("of no commit yet", "base5678\x00\x01", time.Now().Add(time.Hour), commit.Tombstoned, "")
+			}
+			redistest.Must(t, client.HSet(ctx, home.Key(generation), knownDigest, "base5678\x00\x01", "of one at fault!", "base5678\x00\x01!").Err())
+			redistest.Must(t, client.HSet(ctx, home.Key("broken"), "of one at fault!", "not restored").Err())
+			resolve(knownDigest, "base5678\x00\x02", time.Time{}, commit.Replayed, "")
+			resolve(knownDigest, "else5678\x00\x01", time.Time{}, commit.Duplicate, "")
+			resolve("of one at fault!", "base5678\x00\x01", time.Time{}, commit.Broken, "not restored")
+			resolve("another digest 0", "base5678\x00\x01", time.Time{}, commit.Absent, "")
+		}
+	})
+}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -15,6 +16,7 @@ import (
 	"github.com/luatx/luatx"
 	"github.com/luatx/luatx/internal/link"
 	"github.com/luatx/luatx/internal/shard"
+	"github.com/luatx/luatx/internal/slot"
 	"github.com/luatx/luatx/internal/test/assert"
 	"github.com/luatx/luatx/internal/test/redistest"
 	"github.com/luatx/luatx/internal/test/respproxy"
@@ -153,6 +155,108 @@ func TestEveryOutcomeReturnsTheReservedInlineSlot(t *testing.T) {
 				t.Errorf("%d slots lent, %d returned with events %q, want %d and events %q", slots.lent, slots.returned, slots.events, c.slots, c.events)
 			}
 		})
+	}
+}
+
+// crowdedRelay is an inline relay without a free slot.
+type crowdedRelay struct{}
+
+func (crowdedRelay) Reserve() (time.Duration, bool)     { return 0, false }
+func (crowdedRelay) Committed(int, []shard.Event, bool) {}
+
+func TestEventThatGotNoInlineSlotWakesOtherRelays(t *testing.T) {
+	t.Parallel()
+	proxy, client, _ := rig.Proxied(t)
+	tr := rig.NewTransactor(t, client)
+	redistest.Must(t, link.Of(tr).Attach(crowdedRelay{}))
+	redistest.Must(t, emitAll(t, tr, "a", luatx.Event{Body: []byte("{}")}))
+	redistest.Eventually(t, "a wake-up", func() bool { return proxy.Count("SPUBLISH")+proxy.Count("PUBLISH") > 0 })
+}
+
+// fakeRelay is an inline relay with or without a free slot. It records the ids of the committed events that it gets.
+type fakeRelay struct {
+	free      bool
+	committed string
+}
+
+func (c *fakeRelay) Reserve() (time.Duration, bool) { return time.Hour, c.free }
+
+func (c *fakeRelay) Committed(_ int, events []shard.Event, _ bool) {
+	for _, event := range events {
+		c.committed += event.ID
+	}
+}
+
+// wakeUps is a hook that records the slots whose relays are woken.
+type wakeUps struct {
+	mu    sync.Mutex
+	slots []string
+}
+
+func (*wakeUps) DialHook(next redis.DialHook) redis.DialHook          { return next }
+func (*wakeUps) ProcessHook(next redis.ProcessHook) redis.ProcessHook { return next }
+
+func (w *wakeUps) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return func(ctx context.Context, cmds []redis.Cmder) error {
+		w.mu.Lock()
+		for _, cmd := range cmds {
+			if strings.HasSuffix(cmd.Name(), "publish") {
+				w.slots = append(w.slots, fmt.Sprint(cmd.Args()[2]))
+			}
+		}
+		w.mu.Unlock()
+		return next(ctx, cmds)
+	}
+}
+
+func (w *wakeUps) of(n int) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return slices.Contains(w.slots, fmt.Sprint(n))
+}
+
+func TestCommitWakesOtherRelaysIfNoneOfItsProcessHasItsEvents(t *testing.T) {
+	t.Parallel()
+	home := slot.OfTag("a")
+	plain, ordered := luatx.Event{ID: "e", Body: []byte("{}")}, luatx.Event{ID: "e", Body: []byte("{}"), Key: "k"}
+	for name, c := range map[string]struct {
+		relay  *fakeRelay
+		event  luatx.Event
+		wakes  bool
+		leased bool // to the relay of this process
+	}{
+		"plain, no relay":           {nil, plain, true, false},
+		"ordered, no relay":         {nil, ordered, true, false},
+		"plain, a relay":            {&fakeRelay{free: true}, plain, false, true},
+		"ordered, a relay":          {&fakeRelay{free: true}, ordered, false, false},
+		"plain, a crowded relay":    {&fakeRelay{}, plain, true, false},
+		"ordered, a crowded relay":  {&fakeRelay{}, ordered, false, false},
+		"nothing new, but no relay": {nil, luatx.Event{}, false, false},
+	} {
+		_, client := redistest.Mini(t)
+		tr, ctx := rig.NewTransactor(t, client), redistest.Soon(t)
+		var woken wakeUps
+		client.AddHook(&woken)
+		if c.relay != nil {
+			redistest.Must(t, link.Of(tr).Attach(c.relay))
+		}
+		_, err := tr.Transact(ctx, "a", func(tx *luatx.Tx) error {
+			if c.event.ID == "" {
+				return rig.Incr(tx)
+			}
+			return tx.Emit(c.event)
+		})
+		redistest.Must(t, err)
+		next := home ^ 1 // of the same channel
+		link.Of(tr).Wake(next)
+		redistest.Eventually(t, "the next wake-up", func() bool { return woken.of(next) })
+		assert.Equal(t, woken.of(home), c.wakes, "%s: a wake-up", name)
+		if c.relay != nil {
+			assert.Equal(t, c.relay.committed, c.event.ID, "%s: the events that the relay gets", name)
+		}
+		events, err := link.Of(tr).Scripts.Claim(ctx, shardOf(tr), shard.Claiming{Limit: 10, Lease: time.Hour, Attempts: 10})
+		redistest.Must(t, err)
+		assert.Equal(t, len(events.Events) == 0, c.leased || c.event.ID == "", "%s: no event for other relays", name)
 	}
 }
 

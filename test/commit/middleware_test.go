@@ -100,6 +100,10 @@ func TestFailureLeavesNoTraceAndTheEntryPending(t *testing.T) {
 				var p *message.PanicError
 				return errors.As(err, &p)
 			}},
+			"refused command": {func(c redis.Cmdable) error {
+				c.FlushAll(ctx) // an adapter that ignores the error
+				return nil
+			}, func(err error) bool { return errors.Is(err, luatx.ErrCommandRefused) }},
 			"third command": {func(c redis.Cmdable) error {
 				c.LPush(ctx, rig.Key(t, tr, "a", "text"), "v")
 				return c.Set(ctx, rig.Key(t, tr, "a", "late"), 1, 0).Err()
@@ -364,6 +368,67 @@ func TestStackInWrongOrderFailsBeforeTheHandler(t *testing.T) {
 			}
 			assert.Equal(t, ran, c.says == "", "%s, %s: the handler ran", name, way)
 		}
+	}
+}
+
+func TestSetNXAroundTheMiddlewareIsAnErrorAtStart(t *testing.T) {
+	t.Parallel()
+	_, client := redistest.Mini(t)
+	r := message.NewRouter(message.PipeConfig{})
+	redistest.Must(t, r.Use(pipeline.SetNX(client, pipeline.SetNXConfig{}), luatx.Middleware(rig.NewTransactor(t, client))))
+	assert.ErrorContains(t, r.Check(), "replace it by inbox.Middleware, inside luatx.Middleware", "the check")
+}
+
+func TestTransactionOfAHandlerClosesBeforeItsCommitAndWhenItFails(t *testing.T) {
+	t.Parallel()
+	_, client := redistest.Mini(t)
+	var kept *luatx.Tx
+	var committing, fails error
+	tr := rig.NewTransactor(t, client, func(c *luatx.Config) {
+		c.Observer.Committed = func(context.Context, luatx.Commit) { committing = rig.Emit(kept) }
+	})
+	r := rig.NewRouter(t, message.PipeConfig{}, luatx.Middleware(tr), func(ctx context.Context) ([]*message.Message, error) {
+		kept, _ = luatx.TxFromContext(ctx)
+		return nil, errors.Join(fails, rig.Incr(kept))
+	})
+	redistest.Must(t, assert.ErrOf(r.Process(redistest.Soon(t), rig.Delivered("1"))))
+	assert.Is(t, committing, luatx.ErrTxClosed, "an event at the commit")
+	fails = errors.New("no such customer")
+	assert.Is(t, assert.ErrOf(r.Process(redistest.Soon(t), rig.Delivered("2"))), fails, "the handler")
+	assert.Is(t, rig.Emit(kept), luatx.ErrTxClosed, "an event after the handler has failed")
+}
+
+func TestEntryThatTheCommitAcknowledgedIsNotAcknowledgedAgain(t *testing.T) {
+	t.Parallel()
+	_, client := redistest.Mini(t)
+	tr := rig.NewTransactor(t, client)
+	r := rig.NewRouter(t, message.PipeConfig{}, rig.Scripted(t, tr), func(context.Context) ([]*message.Message, error) { return nil, nil })
+	for aggregate, want := range map[string]int{"a": 0, "b": 1} { // the messages are of a
+		in := rig.NewInput(t, client, rig.Key(t, tr, aggregate, "orders"))
+		msg, acks := in.Deliver("c", rig.Order(aggregate)), 0
+		source, _ := msg.InputSource()
+		msg.SetAcking(message.NewAckingFrom(message.AckingConfig{Ack: func() { acks++ }, Source: source}))
+		redistest.Must(t, assert.ErrOf(r.Process(redistest.Soon(t), msg)))
+		if acks != want || in.Pending() != int64(want) || !rig.Settled(msg) {
+			t.Errorf("from a stream of %s: %d acks besides the commit, want %d; %d pending", aggregate, acks, want, in.Pending())
+		}
+	}
+}
+
+func TestMessageWhoseOutputsWouldBeLostCommitsNothing(t *testing.T) {
+	t.Parallel()
+	_, client := redistest.Mini(t)
+	tr := rig.NewTransactor(t, client)
+	n := rig.Key(t, tr, "a", "n")
+	r := rig.NewRouter(t, message.PipeConfig{AckStrategy: message.AckForward}, luatx.Middleware(tr), func(ctx context.Context) ([]*message.Message, error) {
+		tx, _ := luatx.TxFromContext(ctx)
+		err := errors.Join(tx.Claim(luatx.MessageID{ID: "1"}), luatx.Queued(tx.Pipeline().Incr(ctx, n)))
+		return []*message.Message{message.New("out", nil, nil)}, err
+	})
+	msg := rig.Delivered("1")
+	assert.ErrorContains(t, assert.ErrOf(r.Process(redistest.Soon(t), msg)), "luatx: commit: ", "the message")
+	if msg.Err() == nil || client.Exists(t.Context(), n).Val() != 0 {
+		t.Errorf("nacked with %v, %d effects", msg.Err(), client.Exists(t.Context(), n).Val())
 	}
 }
 

@@ -115,6 +115,35 @@ func TestObserverReceivesEachTransactionOfABatchAndItsSize(t *testing.T) {
 	}
 }
 
+func TestObserverCountsEmittedEventsAndSeesTheAcknowledgement(t *testing.T) {
+	t.Parallel()
+	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
+		seen := &observed{}
+		tr := rig.NewTransactor(t, client, func(c *luatx.Config) { c.Observer = seen.observer() },
+			withProcedures(luatx.Procedure{Name: "emits", Source: "for i = 1, 2 do emit{type = 't', source = '/s'} end"}))
+		in, elsewhere := rig.NewInput(t, client, rig.Key(t, tr, "a", "in")), rig.NewInput(t, client, rig.Key(t, tr, "b", "in"))
+		r := rig.NewRouter(t, message.PipeConfig{}, rig.Scripted(t, tr), func(ctx context.Context) ([]*message.Message, error) {
+			tx, _ := luatx.TxFromContext(ctx)
+			return nil, errors.Join(luatx.Queued(tx.Call("emits", nil)), rig.Emit(tx))
+		})
+		for _, c := range []struct {
+			from     rig.Input
+			id, word string
+			events   int
+			acked    bool
+		}{
+			{in, "1", "committed", 3, true},
+			{in, "1", "duplicate", 1, true}, // the procedure has not run
+			{elsewhere, "2", "committed", 3, false},
+		} {
+			redistest.Must(t, assert.ErrOf(r.Process(redistest.Soon(t), c.from.Deliver("c", rig.Order(c.id)))))
+			if got := seen.one(t); got.Outcome() != c.word || got.Events != c.events || got.Acknowledged != c.acked {
+				t.Errorf("message %s: %+v, want %+v", c.id, got, c)
+			}
+		}
+	})
+}
+
 func TestObserverHasTheHandlersContextAndItsPanicChangesNothing(t *testing.T) {
 	t.Parallel()
 	var log bytes.Buffer

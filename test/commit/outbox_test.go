@@ -18,6 +18,7 @@ import (
 	"github.com/luatx/luatx/internal/test/redistest"
 	"github.com/luatx/luatx/internal/test/rig"
 	"github.com/luatx/luatx/message"
+	"github.com/luatx/luatx/outbox"
 )
 
 // emitAll commits events in one transaction.
@@ -72,6 +73,7 @@ func TestInvalidEventsAreRejected(t *testing.T) {
 	now := time.Now()
 	for want, event := range map[string]luatx.Event{
 		"no body":        {},
+		"set Data and A": {Body: []byte{}},
 		"no CloudEvent":  {Body: []byte("=x")},
 		"comes twice":    {Body: []byte(`{"id":"1","id":"1"}`)},
 		"JSON object":    {Body: []byte(`"text"`)},
@@ -145,16 +147,16 @@ func TestFailedTransactionUndoesOnlyItsOwnOrderedAndScheduledEvents(t *testing.T
 				return errors.Join(err, luatx.Queued(tx.Pipeline().Do(t.Context(), command, text, "x")))
 			}}
 		}
-		results := tr.TransactBatch(redistest.Soon(t), []luatx.BatchItem{item("a", "APPEND"), item("bad", "LPUSH"), item("c", "APPEND")})
+		results := tr.TransactBatch(redistest.Soon(t), []luatx.BatchItem{item("a", "APPEND"), item("refused", "LPUSH"), item("c", "APPEND")})
 		var failed *luatx.CommandError
 		if results[0].Err != nil || !errors.As(results[1].Err, &failed) || results[2].Err != nil {
 			t.Fatal(results)
 		}
 		before := without(t, client, tr, "seq")
-		if got := fmt.Sprint(before); strings.Contains(got, "bad") {
+		if got := fmt.Sprint(before); strings.Contains(got, "refused") {
 			t.Errorf("what failed is there: %s", got)
 		}
-		again := tr.TransactBatch(redistest.Soon(t), []luatx.BatchItem{item("bad", "LPUSH")})
+		again := tr.TransactBatch(redistest.Soon(t), []luatx.BatchItem{item("refused", "LPUSH")})
 		if again[0].Err == nil {
 			t.Error("no failure")
 		}
@@ -174,7 +176,7 @@ func TestEventsOfEachTransactionOfAScriptAreDueAsItSays(t *testing.T) {
 	t.Parallel()
 	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
 		tr := rig.NewTransactor(t, client)
-		delays := []time.Duration{0, 10 * 24 * time.Hour, 0, time.Hour, 10 * 24 * time.Hour}
+		delays := []time.Duration{time.Millisecond, 0, 10 * 24 * time.Hour, 0, time.Hour, 10 * 24 * time.Hour}
 		var batch []commit.Commit
 		for i, delay := range delays {
 			name := fmt.Sprint("e", i)
@@ -211,6 +213,7 @@ func TestOnlyTheFirstNewEventOfAnEmptyShardWakes(t *testing.T) {
 			redistest.Must(t, err)
 			for _, out := range outcomes {
 				assert.Equal(t, out.State, commit.Committed, "%+v", out)
+				assert.Equal(t, out.Acked, false, "acknowledged without an input")
 				woken = append(woken, out.Woken)
 			}
 			return woken
@@ -292,5 +295,32 @@ func TestProceduresOrderAndScheduleTheirEventsWithinTheRules(t *testing.T) {
 		if n := client.ZLexCount(redistest.Soon(t), shardOf(tr).Key("lanes"), "[a%25%00b\x00", "(a%25%00b\x01").Val(); n != 4 {
 			t.Errorf("%d events in the lane", n)
 		}
+	})
+}
+
+// TestSizeOfAnEventChangesNothingOnceItsTransactionIsCompiled stores small and large events with transactions that are alike.
+func TestSizeOfAnEventChangesNothingOnceItsTransactionIsCompiled(t *testing.T) {
+	t.Parallel()
+	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
+		ctx, tr := redistest.Soon(t), rig.NewTransactor(t, client)
+		link.Of(tr).Commits.CompileAfter(2)
+		bodies := map[string]string{}
+		for i, size := range []int{1, 10, 100, 1000, 20_000, 100, 100_000, 1} {
+			id := fmt.Sprint("e", i)
+			bodies[id] = fmt.Sprintf(`{"specversion":"1.0","id":%q,"source":"/s","type":"t","data":%q}`, id, strings.Repeat("x", size))
+			redistest.Must(t, assert.ErrOf(tr.Transact(ctx, "a", func(tx *luatx.Tx) error {
+				tx.Pipeline().HIncrBy(ctx, rig.Key(t, tr, "a", "h"), "n", 1)
+				return tx.Emit(luatx.Event{ID: id, Body: []byte(bodies[id])})
+			}, luatx.WithID(id))))
+			link.Of(tr).Commits.Wait()
+		}
+		stored := 0
+		for e, err := range outbox.NewStore(tr).List(ctx, outbox.Pending, outbox.ListOptions{}) {
+			redistest.Must(t, err)
+			if stored++; string(e.Body) != bodies[e.ID] {
+				t.Errorf("%s has a body of %d bytes, want %d", e.ID, len(e.Body), len(bodies[e.ID]))
+			}
+		}
+		assert.Equal(t, stored, len(bodies), "stored events")
 	})
 }

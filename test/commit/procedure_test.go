@@ -122,10 +122,10 @@ func TestProcedureThatViolatesARuleChangesNothing(t *testing.T) {
 	t.Parallel()
 	const write = "redis.call('SET', k, 'written') "
 	for _, c := range []struct{ name, source, want string }{
-		{"undeclared key", write + "redis.call('SET', k .. '2', 'v')", "was not declared"},
-		{"undeclared by pcall", write + "redis.pcall('GET', k .. '2')", "was not declared"},
-		{"one of several keys", write + "redis.call('DEL', k, k .. '2')", "was not declared"},
-		{"a key of luatx", write + "redis.call('DEL', (string.gsub(k, '}.*', '}:entries')))", "was not declared"},
+		{"undeclared key", write + "redis.call('SET', k .. '2', 'v')", "k2 was not declared"},
+		{"undeclared by pcall", write + "redis.pcall('GET', k .. '2')", "k2 was not declared"},
+		{"one of several keys", write + "redis.call('DEL', k, k .. '2')", "k2 was not declared"},
+		{"a key of luatx", write + "redis.call('DEL', (string.gsub(k, '}.*', '}:entries')))", ":entries was not declared"},
 		{"too many calls", write + "for i = 1, 50 do redis.call('GET', k) end", "more than 50 calls"},
 		{"too many by pcall", write + "for i = 1, 50 do redis.pcall('GET', k) end", "more than 50 calls"},
 		{"blocks", write + "redis.call('BLPOP', k, 1)", "not for procedures"},
@@ -142,6 +142,10 @@ func TestProcedureThatViolatesARuleChangesNothing(t *testing.T) {
 		{"an event without a type", write + "emit{source = 's'}", "no type"},
 		{"no event", write + "emit(5)", "neither"},
 		{"the same event with another body", write + "emit('a', 'id') emit('b', 'id')", "another body"},
+		{"an event without a body", write + "emit('', 'id')", "neither"},
+		{"a body with a mark of luatx", write + "emit('=x', 'id')", "neither"},
+		{"an event after the year 9999", write + "emit('{}', 'id', {at = 253402300800000})", "no time"},
+		{"a key that is too long", write + "emit('{}', 'id', {key = string.rep('k', 257)})", "1 to 256"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()

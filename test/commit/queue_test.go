@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -15,6 +16,8 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/luatx/luatx"
+	"github.com/luatx/luatx/internal/identity"
+	"github.com/luatx/luatx/internal/link"
 	"github.com/luatx/luatx/internal/slot"
 	"github.com/luatx/luatx/internal/test/assert"
 	"github.com/luatx/luatx/internal/test/redistest"
@@ -236,6 +239,54 @@ func TestMessagesOfOneScriptAreNackedOnlyIfNoCopyCanCommit(t *testing.T) {
 	assert.Equal(t, direct.Exists(ctx, n).Val(), 0, "effects of a commit after its message was nacked")
 	deliver(false)
 	assert.Equal(t, direct.Get(ctx, n).Val(), strconv.Itoa(messages), "effects after the redelivery")
+}
+
+// TestGatheredMessagesWaitUntilEachOutcomeIsKnown loses the reply of the only request that arrives. Each message is then looked up, the
+// first one before the others.
+func TestGatheredMessagesWaitUntilEachOutcomeIsKnown(t *testing.T) {
+	t.Parallel()
+	_, direct := redistest.Mini(t)
+	proxy := redistest.Proxy(t, direct.Options().Addr)
+	client, ctx := redistest.Client(t, proxy.Addr()), redistest.Soon(t)
+	tr := rig.NewTransactor(t, client, func(c *luatx.Config) { c.CommitTimeout = 300 * time.Millisecond })
+	in := rig.NewInput(t, direct, rig.Key(t, tr, "a", "in"))
+	n := rig.Key(t, tr, "a", "n")
+	r := rig.NewCounter(t, tr, client, n)
+	rig.Warm(t, tr)
+	first := identity.ID{Aggregate: "a", Scope: tr.Config().Namespace + "/orders", Source: "/shop", ID: "0"}.Digest()
+	commits, lookups := respproxy.Containing(rig.ScriptSHA(t, tr, "commit")), respproxy.Containing(rig.ScriptSHA(t, tr, "resolve"))
+	var arrived atomic.Bool
+	var ofFirst atomic.Int64
+	proxy.On(func(cmd []string) respproxy.Action {
+		switch {
+		case commits(cmd) && !arrived.Swap(true):
+			return respproxy.CutReply()
+		case commits(cmd):
+			return respproxy.CutRequest()
+		case lookups(cmd) && slices.Contains(cmd, first):
+			ofFirst.Add(1)
+		case lookups(cmd):
+			return respproxy.Delay(100 * time.Millisecond)
+		}
+		return respproxy.Pass()
+	})
+	const messages = 3
+	var handlers sync.WaitGroup
+	g := link.Of(tr).Gather(ctx, messages, 0, nil)
+	for i := range messages {
+		msg := in.Deliver("c", rig.Order(strconv.Itoa(i)))
+		handlers.Go(func() {
+			defer g.Leave()
+			if _, err := r.Process(g.Context(ctx), msg); err != nil || msg.Err() != nil {
+				t.Errorf("message %s: %v, nacked with %v", msg.ID(), err, msg.Err())
+			}
+		})
+	}
+	handlers.Wait()
+	assert.Equal(t, direct.Get(ctx, n).Val(), strconv.Itoa(messages), "effects")
+	if ofFirst.Load() == 0 {
+		t.Error("the lookup of the first message was not seen")
+	}
 }
 
 // TestMigratingSlotDoesNotDelayOthersOnItsNode also checks that its callers commit when it has moved.

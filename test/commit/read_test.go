@@ -91,7 +91,9 @@ func TestGuardOfEveryKindOfReplyNoticesAChange(t *testing.T) {
 				run := func(between string) error {
 					return assert.ErrOf(tr.Transact(ctx, "a", func(tx *luatx.Tx) error {
 						cmd := c.read(tx.Read(), k)
-						if err := cmd.Err(); err != nil && !errors.Is(err, redis.Nil) && !strings.HasPrefix(err.Error(), "WRONGTYPE") {
+						err := cmd.Err()
+						wrong := err != nil && strings.HasPrefix(err.Error(), "WRONGTYPE")
+						if wrong != (c.name == "wrong type") || !wrong && err != nil && !errors.Is(err, redis.Nil) {
 							t.Errorf("the read answers %v", err)
 						}
 						do(between)
@@ -228,6 +230,38 @@ func TestHandlerOfARouterRunsAgainAndItsMessageCountsOnce(t *testing.T) {
 			t.Errorf("stock %s after %d runs, %d pending", got, runs, in.Pending())
 		}
 	})
+}
+
+func TestFunctionRunsAgainAsOftenAsConflictRetriesSays(t *testing.T) {
+	t.Parallel()
+	_, client := redistest.Mini(t)
+	const retries = 2
+	tr := rig.NewTransactor(t, client, func(c *luatx.Config) { c.ConflictRetries = retries })
+	ctx, k, runs := redistest.Soon(t), rig.Key(t, tr, "a", "k"), 0
+	conflicting := func(tx *luatx.Tx) error {
+		runs++
+		if err := tx.Read().Get(ctx, k).Err(); err != nil && !errors.Is(err, redis.Nil) {
+			return err
+		}
+		return errors.Join(client.Incr(ctx, k).Err(), rig.Incr(tx))
+	}
+	for name, run := range map[string]func() error{
+		"Transact": func() error { return assert.ErrOf(tr.Transact(ctx, "a", conflicting)) },
+		"TransactBatch": func() error {
+			return tr.TransactBatch(ctx, []luatx.BatchItem{{Aggregate: "a", Func: conflicting}})[0].Err
+		},
+		"Middleware": func() error {
+			r := rig.NewRouter(t, message.PipeConfig{}, luatx.Middleware(tr), func(ctx context.Context) ([]*message.Message, error) {
+				tx, _ := luatx.TxFromContext(ctx)
+				return nil, conflicting(tx)
+			})
+			return assert.ErrOf(r.Process(ctx, rig.Delivered("1")))
+		},
+	} {
+		runs = 0
+		assert.Is(t, run(), luatx.ErrConflict, "%s", name)
+		assert.Equal(t, runs, 1+retries, "%s: runs", name)
+	}
 }
 
 func TestGuardedReadsCountAmongTheLimitsOfATransaction(t *testing.T) {

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/luatx/luatx"
+	"github.com/luatx/luatx/internal/link"
 	"github.com/luatx/luatx/internal/test/assert"
 	"github.com/luatx/luatx/internal/test/redistest"
 	"github.com/luatx/luatx/internal/test/rig"
@@ -81,6 +82,35 @@ func TestEnqueueRejectsMoreBytesThanATransactionMayHave(t *testing.T) {
 	assert.Is(t, err, luatx.ErrTooLarge, "two events")
 }
 
+func TestEnqueueAcceptsAsManyEventsAsATransactionHasCommands(t *testing.T) {
+	t.Parallel()
+	_, client := redistest.Mini(t)
+	tr := rig.NewTransactor(t, client, func(c *luatx.Config) { c.MaxCommands = 2 })
+	events := []luatx.Event{{ID: "1", Body: []byte("{}")}, {ID: "2", Body: []byte("{}")}, {ID: "3", Body: []byte("{}")}}
+	_, err := tr.Enqueue(redistest.Soon(t), "a", events...)
+	assert.Is(t, err, luatx.ErrTooLarge, "three events")
+	assert.ErrorContains(t, err, "3 events, more than MaxCommands, 2", "three events")
+	n, err := tr.Enqueue(redistest.Soon(t), "a", events[:2]...)
+	redistest.Must(t, err)
+	assert.Equal(t, n, 2, "events that were added")
+}
+
+func TestEventsCountAmongTheLimitsOfATransaction(t *testing.T) {
+	t.Parallel()
+	_, client := redistest.Mini(t)
+	tr := rig.NewTransactor(t, client, func(c *luatx.Config) { c.MaxCommands, c.MaxBytes = 3, 1000 })
+	run := func(events ...luatx.Event) error {
+		return assert.ErrOf(tr.Transact(redistest.Soon(t), "a", func(tx *luatx.Tx) error {
+			return errors.Join(rig.Incr(tx), emits(events...)(tx))
+		}))
+	}
+	event := func(id string, size int) luatx.Event { return luatx.Event{ID: id, Body: bodyOf(size)} }
+	redistest.Must(t, run(event("1", 400), event("2", 400)))
+	assert.ErrorContains(t, run(event("3", 10), event("4", 10), event("5", 10)), "4 commands, events and guarded reads, more than MaxCommands", "an event too many")
+	assert.ErrorContains(t, run(event("6", 500), event("7", 500)), "more than MaxBytes", "bodies that are too large")
+	assert.ErrorContains(t, run(event(strings.Repeat("x", 500), 500)), "more than MaxBytes", "an id and a body that are too large")
+}
+
 func TestReadAfterACallOfItsKeyIsRejected(t *testing.T) {
 	t.Parallel()
 	client := redistest.Shared(t).Client(t)
@@ -95,4 +125,18 @@ func TestReadAfterACallOfItsKeyIsRejected(t *testing.T) {
 		return nil
 	})
 	redistest.Must(t, err)
+}
+
+func TestNoCompileKeepsEveryPlanInTheGeneralScript(t *testing.T) {
+	t.Parallel()
+	client := redistest.Shared(t).Client(t)
+	for off, want := range map[bool]int{false: 1, true: 0} {
+		tr := rig.NewTransactor(t, client, func(c *luatx.Config) { c.NoCompile = off })
+		for range 101 {
+			redistest.Must(t, assert.ErrOf(tr.Transact(redistest.Soon(t), "a", rig.Incr)))
+		}
+		commits := link.Of(tr).Commits
+		commits.Wait()
+		assert.Equal(t, len(commits.Plans()), want, "compiled plans with NoCompile %t", off)
+	}
 }

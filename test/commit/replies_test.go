@@ -87,6 +87,28 @@ func TestKeptRepliesReturnAfterALostReply(t *testing.T) {
 	assert.Equal(t, past.Get(ctx, n).Val(), "1", "applied")
 }
 
+func TestPartsOfTheReplyOfAProcedureAreKept(t *testing.T) {
+	t.Parallel()
+	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
+		ctx := redistest.Soon(t)
+		tr := rig.NewTransactor(t, client, withProcedures(luatx.Procedure{
+			Name: "some", Source: `return {true, redis.status_reply('DONE'), redis.error_reply('LATE two words'), false, 7}`,
+		}))
+		for _, want := range []luatx.Outcome{luatx.Committed, luatx.Duplicate} {
+			var reply *redis.Cmd
+			result, err := tr.Transact(ctx, "a", func(tx *luatx.Tx) error {
+				reply = tx.Call("some", nil)
+				return nil
+			}, luatx.WithID("x"), luatx.KeepReplies())
+			redistest.Must(t, err)
+			parts, err := reply.Slice()
+			if result.Outcome != want || err != nil || fmt.Sprint(parts) != "[1 DONE LATE two words <nil> 7]" {
+				t.Errorf("%v: %v, %v", result.Outcome, parts, err)
+			}
+		}
+	})
+}
+
 func TestKeptRepliesAreBoundedAndGoWithTheirGeneration(t *testing.T) {
 	t.Parallel()
 	start := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
@@ -117,14 +139,60 @@ func TestKeptRepliesAreBoundedAndGoWithTheirGeneration(t *testing.T) {
 	server.SetTime(start.Add(retention - time.Minute))
 	_ = call("later", k+"2")
 	assert.NoError(t, call("small", k+"2"), "within the retention")
-	server.SetTime(start.Add(retention + time.Minute))
+	server.SetTime(start.Add(retention))
 	_ = call("latest", k+"2")
 	assert.NoError(t, call("later", k+"2"), "of the generation before")
+	assert.Equal(t, server.HGet(shardKey(tr, "a", "results:b"), "start"), msOf(start.Add(retention)), "the time of its last reply at the latest")
 	server.SetTime(start.Add(2*retention + 2*time.Minute))
 	_ = call("last", k+"2")
 	if n := len(hashFields(server.HKeys(shardKey(tr, "a", "results")))) + len(hashFields(server.HKeys(shardKey(tr, "a", "results:b")))); n != 4 {
 		t.Errorf("%d fields are kept, want a start and an id in either generation", n)
 	}
+}
+
+func TestRepliesAreKeptUpToKeepBytes(t *testing.T) {
+	t.Parallel()
+	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
+		ctx := redistest.Soon(t)
+		tr := rig.NewTransactor(t, client, func(c *luatx.Config) { c.KeepBytes = 100 })
+		k := rig.Key(t, tr, "a", "k")
+		for size, want := range map[int]error{93: nil, 94: luatx.ErrRepliesLost} { // 7 bytes are added in front and behind
+			redistest.Must(t, client.Set(ctx, k, strings.Repeat("x", size), 0).Err())
+			for _, known := range []bool{false, true} {
+				var reply *redis.StringCmd
+				_, err := tr.Transact(ctx, "a", func(tx *luatx.Tx) error {
+					reply = tx.Pipeline().Get(ctx, k)
+					return nil
+				}, luatx.WithID(fmt.Sprint(size)), luatx.KeepReplies())
+				redistest.Must(t, err)
+				if err := reply.Err(); known && !errors.Is(err, want) || !known && err != nil || err == nil && len(reply.Val()) != size {
+					t.Errorf("%d bytes, known %t: %v", size, known, err)
+				}
+			}
+		}
+	})
+}
+
+func TestGenerationKeepsTheRepliesOf100000Transactions(t *testing.T) {
+	t.Parallel()
+	server, tr := atClock(t, time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC))
+	ctx, results := redistest.Soon(t), shardKey(tr, "a", "results")
+	call := func(id string) (fields int) {
+		_, err := tr.Transact(ctx, "a", func(tx *luatx.Tx) error {
+			tx.Pipeline().Get(ctx, rig.Key(t, tr, "a", "k"))
+			return nil
+		}, luatx.WithID(id), luatx.KeepReplies())
+		redistest.Must(t, err)
+		return len(hashFields(server.HKeys(results)))
+	}
+	assert.Equal(t, call("first"), 2, "fields with the start")
+	var more []string
+	for i := range 99_998 {
+		more = append(more, fmt.Sprint(i), "1:$-1\r\n")
+	}
+	server.HSet(results, more...)
+	assert.Equal(t, call("last"), 100_001, "fields of a full generation")
+	assert.Equal(t, call("next"), 2, "fields of the next generation")
 }
 
 func hashFields(fields []string, err error) []string {

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -145,6 +147,8 @@ func TestTransactRejectsInvalidInputAndChangesNothing(t *testing.T) {
 			}, luatx.ErrCommandRefused, []string{"own"}},
 			"too many bytes": {func(p redis.Pipeliner) redis.Cmder { return p.Set(ctx, own, strings.Repeat("x", 10_001), 0) }, luatx.ErrTooLarge, []string{"MaxBytes"}},
 			"too many args":  {func(p redis.Pipeliner) redis.Cmder { return p.SAdd(ctx, own, make([]any, 5000)...) }, luatx.ErrTooLarge, []string{"split"}},
+			"no command":     {func(p redis.Pipeliner) redis.Cmder { return p.Do(ctx) }, luatx.ErrCommandRefused, []string{"empty"}},
+			"uncounted keys": {func(p redis.Pipeliner) redis.Cmder { return p.Do(ctx, "ZUNION", "x", own) }, luatx.ErrCommandRefused, []string{"ZUNION"}},
 			"not sendable":   {func(p redis.Pipeliner) redis.Cmder { return p.Set(ctx, own, struct{}{}, 0) }, luatx.ErrCommandRefused, []string{"struct {}"}},
 			"too many commands": {func(p redis.Pipeliner) redis.Cmder {
 				var last redis.Cmder
@@ -157,7 +161,10 @@ func TestTransactRejectsInvalidInputAndChangesNothing(t *testing.T) {
 			before := rig.Dump(t, client, tr)
 			_, err := tr.Transact(ctx, "a", func(tx *luatx.Tx) error {
 				tx.Pipeline().Set(ctx, own, "written", 0)
-				c.record(tx.Pipeline()) // an adapter that ignores the error
+				recorded := c.record(tx.Pipeline()).Err() // an adapter that ignores the error
+				if !slices.Contains([]string{"too many bytes", "not sendable", "too many commands"}, name) {
+					assert.Is(t, recorded, c.want, "%s, at the call", name)
+				}
 				return nil
 			})
 			assert.Is(t, err, c.want, "%s", name)
@@ -195,6 +202,30 @@ func TestTransactAcceptsValuesAtTheirLimit(t *testing.T) {
 	assert.Equal(t, client.SCard(ctx, key).Val(), 4998, "members of the set")
 }
 
+func TestCallTakesAsManyArgumentsAsACommandAndNoOtherForm(t *testing.T) {
+	t.Parallel()
+	_, client := redistest.Mini(t)
+	ctx, tr := redistest.Soon(t), rig.NewTransactor(t, client, withProcedures(luatx.Procedure{Name: "count", Source: "return #ARGV"}))
+	for n, want := range map[int]error{4997: nil, 4998: luatx.ErrCommandRefused} { // plus the call, its procedure and the number of keys
+		var count *redis.Cmd
+		_, err := tr.Transact(ctx, "a", func(tx *luatx.Tx) error {
+			count = tx.Call("count", nil, make([]any, n)...)
+			return luatx.Queued(count)
+		})
+		if !errors.Is(err, want) || err == nil && count.Val() != int64(n) {
+			t.Errorf("%d arguments: %v, %v; want %v", n, count, err, want)
+		}
+	}
+	for _, args := range [][]any{{}, {"count"}, {5, 0}, {"count", "0"}, {"count", -1}, {"count", 1}} {
+		_, err := tr.Transact(ctx, "a", func(tx *luatx.Tx) error {
+			return luatx.Queued(tx.Pipeline().Do(ctx, append([]any{"luatx.call"}, args...)...))
+		})
+		if !errors.Is(err, luatx.ErrCommandRefused) || !strings.Contains(err.Error(), "use Tx.Call") {
+			t.Errorf("a call with %v: %v", args, err)
+		}
+	}
+}
+
 func TestTxIsClosedAfterItsFunction(t *testing.T) {
 	t.Parallel()
 	_, client := redistest.Mini(t)
@@ -220,6 +251,34 @@ func TestTxIsClosedAfterItsFunction(t *testing.T) {
 		t.Errorf("Emit after the commit: %v", err)
 	}
 	assert.Equal(t, client.Get(ctx, rig.Key(t, tr, "a")).Val(), "1", "the key")
+}
+
+func TestTxIsClosedAfterItsFunctionFailed(t *testing.T) {
+	t.Parallel()
+	_, client := redistest.Mini(t)
+	ctx, tr := redistest.Soon(t), rig.NewTransactor(t, client)
+	var kept *luatx.Tx
+	assert.Is(t, assert.ErrOf(tr.Transact(ctx, "a", func(tx *luatx.Tx) error {
+		kept = tx
+		return context.Canceled
+	})), context.Canceled, "the function's error")
+	assert.Is(t, kept.Emit(luatx.Event{Body: []byte("{}")}), luatx.ErrTxClosed, "Emit")
+	assert.Is(t, kept.Pipeline().Incr(ctx, rig.Key(t, tr, "a", "n")).Err(), luatx.ErrTxClosed, "a command")
+}
+
+func TestTransactNeedsAFunctionAnAggregateAndAnID(t *testing.T) {
+	t.Parallel()
+	_, client := redistest.Mini(t)
+	ctx, tr := redistest.Soon(t), rig.NewTransactor(t, client)
+	for says, c := range map[string]luatx.BatchItem{
+		"function is nil":             {Aggregate: "a"},
+		"aggregate id \"\": is empty": {Func: rig.Incr},
+		"the id is empty":             {Aggregate: "a", Func: rig.Incr, Options: []luatx.Option{luatx.WithID("")}},
+		"KeepReplies without WithID":  {Aggregate: "a", Func: rig.Incr, Options: []luatx.Option{luatx.KeepReplies()}},
+	} {
+		assert.ErrorContains(t, assert.ErrOf(tr.Transact(ctx, c.Aggregate, c.Func, c.Options...)), says, "Transact")
+		assert.ErrorContains(t, tr.TransactBatch(ctx, []luatx.BatchItem{c})[0].Err, says, "TransactBatch")
+	}
 }
 
 func TestEventsAreStoredOnceAndOnlyWithinCapacity(t *testing.T) {
@@ -299,6 +358,23 @@ func TestShardRejectsAnotherKeyspace(t *testing.T) {
 		assert.ErrorContains(t, err, says, "own tags on the shard of a partition")
 	}
 	assert.Equal(t, client.Get(ctx, "{"+tag+"}:k").Val(), "", "the key of another shard")
+	_, _ = tr.Transact(ctx, tag, func(tx *luatx.Tx) error {
+		assert.Is(t, assert.ErrOf(tx.Seen(ctx)), luatx.ErrKeyspace, "Seen on the shard of a partition")
+		return nil
+	}, luatx.WithID("1"))
+}
+
+func TestShardOfAnEarlierLayoutIsRejectedWithItsWholeIdentity(t *testing.T) {
+	t.Parallel()
+	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
+		ctx, tr := redistest.Soon(t), rig.NewTransactor(t, client)
+		for _, identity := range []string{"luatx 0", "luatx 2, namespace shop, 256 partitions", "of another program"} {
+			redistest.Must(t, client.HSet(ctx, shardOf(tr).Key("inbox:a"), "id", identity).Err())
+			err := assert.ErrOf(tr.Transact(ctx, "a", func(*luatx.Tx) error { return nil }, luatx.WithID("1")))
+			assert.Is(t, err, luatx.ErrKeyspace, "%s", identity)
+			assert.ErrorContains(t, err, strconv.Quote(identity), "%s", identity)
+		}
+	})
 }
 
 func TestTxIsSafeForConcurrentUse(t *testing.T) {

@@ -1,6 +1,7 @@
 package commit_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"strconv"
@@ -83,6 +84,34 @@ func TestItemOfABatchHasTheFateThatItWouldHaveAlone(t *testing.T) {
 			t.Errorf("a batch inside a transaction: %v", err)
 		}
 	})
+}
+
+func TestFirstCommitOfATransactorMayBeABatch(t *testing.T) {
+	t.Parallel()
+	_, client := redistest.Mini(t)
+	tr := rig.NewUnchecked(t, client)
+	for i, result := range tr.TransactBatch(redistest.Soon(t), []luatx.BatchItem{{Aggregate: "a", Func: rig.Incr}, {Aggregate: "b", Func: rig.Incr}}) {
+		if result.Err != nil || result.Outcome != luatx.Committed {
+			t.Errorf("item %d: %v, %v", i, result.Outcome, result.Err)
+		}
+	}
+}
+
+func TestItemThatTheServerRejectsDoesNotChangeTheClockOfTheOthers(t *testing.T) {
+	t.Parallel()
+	client, admin := rig.NewUser(t, "+@all")
+	attempts := 0
+	tr := rig.NewTransactor(t, client, func(c *luatx.Config) {
+		c.Observer.Committed = func(_ context.Context, c luatx.Commit) { attempts = c.Attempts }
+	})
+	rig.Warm(t, tr)
+	rig.Grant(t, admin, "resetkeys", "~*{a}*")
+	results := tr.TransactBatch(redistest.Soon(t), []luatx.BatchItem{{Aggregate: "a", Func: rig.Incr}, {Aggregate: "b", Func: rig.Incr}})
+	if results[0].Err != nil || results[1].Err == nil {
+		t.Fatalf("%v, and without a right: %v", results[0].Err, results[1].Err)
+	}
+	redistest.Must(t, assert.ErrOf(tr.Transact(redistest.Soon(t), "a", rig.Incr)))
+	assert.Equal(t, attempts, 1, "round trips of the next commit")
 }
 
 func TestLargeBatchTakesFewScriptsAndEachItemHasItsOwnReplies(t *testing.T) {

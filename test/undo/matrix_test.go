@@ -86,6 +86,8 @@ var failures = []failure{
 	{"", "CALL spoil K K:e", "nil"},
 	{"", "CALL refuse K K:e", "refused by itself"},
 	{"SET K:e v", "CALL wrong K K:e", "WRONGTYPE"},
+	{"", "THROUGH ZADD K:e NX CH", "syntax error"},
+	{"SET K:e v", "THROUGH EXPIRE K:e text", "not an integer"},
 }
 
 // spoilers are procedures that fail after they have written.

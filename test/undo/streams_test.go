@@ -32,10 +32,13 @@ func TestXAddToALargeStreamMayStandAnywhereAndRepliesStayWithTheirCommands(t *te
 		"not plain":            {"XADD K NOMKSTREAM * f v;SET K:a 1", nil, 0, "more than 50 bytes"},
 		"a later one fails":    {"XADD K * f v;SET K:a 1;LPUSH K:a x;XADD K * f w", nil, 2, "WRONGTYPE"},
 		"no stream":            {"SET K:a 1;XADD K * f v;XADD K:list * f v;SET K:b 1", nil, 2, "WRONGTYPE"},
+		"no third stream":      {"SET K:a 1;XADD K * f v;XADD K:2 * f v;XADD K:list * f v", nil, 3, "WRONGTYPE"},
+		"behind a long entry":  {"SET K:a 1;XADD K * " + strings.Repeat(" f v", 130) + ";XADD K:list * f v;SET K:b 1", nil, 2, "WRONGTYPE"},
 		"a list last but one":  {"SET K:a 1;XADD K * f v;LPOP K:list", []string{"OK", "", ""}, -1, ""},
 		"a list last":          {"SET K:a 1;LPOP K:list", []string{"OK", ""}, -1, ""},
 		"two lists":            {"LPOP K:list;XADD K * f v;LPOP K:list", nil, 0, "more than 50 bytes"},
 		"a list and no stream": {"LPOP K:list;XADD K:string * f v", nil, 0, "more than 50 bytes"},
+		"a list and no second": {"LPOP K:list;XADD K * f v;XADD K:string * f v", nil, 0, "more than 50 bytes"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -84,7 +87,10 @@ func TestXAddAtTheEndIsUndone(t *testing.T) {
 		"empty":    {"XGROUP CREATE K:open g $ MKSTREAM", "SET K:a 1;XADD K:open * f v;XADD K:shut * f v", ""},
 		"trimmed":  {"XADD K:open 1-1 f v;XADD K:open 1-2 f v", "SET K:a 1;XADD K:open MAXLEN 1 * f v;XADD K:shut * f v", "MAXLEN"},
 		"no id is left": {
-			large + ";XADD K:open 18446744073709551615-18446744073709551615 f v", "LPOP K:list;XADD K:open * f v", "LPOP",
+			large + ";XADD K:open 18446744073709551615-18446744073709551615 f v", "LPOP K:list;XADD K:open * f v", "LPOP K:list: cannot",
+		},
+		"no id is left, and keys stand anywhere": {
+			large + ";XADD K:open 18446744073709551615-18446744073709551615 f v", "LMPOP 1 K:list LEFT;XADD K:open * f v", "LMPOP 1: cannot",
 		},
 		"the last": {"", "SET K:a 1;XADD K:shut * f v", ""},
 		"unsure":   {large, "LPOP K:list;XADD K:open * f v;XADD K:shut * f v", ""},
@@ -98,7 +104,7 @@ func TestXAddAtTheEndIsUndone(t *testing.T) {
 			_, err := rig.Transact(t, tr, k, c.commands)
 			if c.left != "" {
 				var broken *luatx.RollbackError
-				if !errors.As(err, &broken) || !strings.Contains(broken.Text, c.left) {
+				if !errors.As(err, &broken) || !strings.Contains(broken.Text, strings.ReplaceAll(c.left, "K:", k+":")) {
 					t.Errorf("error %v", err)
 				}
 				return

@@ -48,6 +48,33 @@ func TestIDWhoseUndoFailedStaysBroken(t *testing.T) {
 	if !errors.As(seen, &broken) || !strings.Contains(broken.Text, "WRONGTYPE") {
 		t.Errorf("Seen returns %v", seen)
 	}
+	admin.Del(ctx, link.Of(tr).Scripts.Shard(slot.OfTag("a")).Key("broken"))
+	if err := run(); !errors.As(err, &broken) || broken.Text != "" {
+		t.Errorf("after its text was lost: %v", err)
+	}
+}
+
+func TestRollbackErrorSaysWhyTheTransactionWasUndone(t *testing.T) {
+	t.Parallel()
+	client, admin := rig.NewUser(t, "+@all")
+	ctx := redistest.Soon(t)
+	tr := rig.NewTransactor(t, client, func(c *luatx.Config) {
+		c.OutboxCapacity = 1
+		c.Procedures = []luatx.Procedure{{Name: "abort", Source: "abort('later')"}, {Name: "flood", Source: "emit('{}', '1') emit('{}', '2')"}}
+	})
+	rig.Grant(t, admin, "-restore") // after the check
+	for name, want := range map[string]string{"abort": "command 2: aborted: later; not restored:", "flood": "command 2: the outbox is full: events; not restored:"} {
+		k := rig.Key(t, tr, "a", name)
+		redistest.Must(t, admin.HSet(ctx, k, "f", "v").Err())
+		_, err := tr.Transact(ctx, "a", func(tx *luatx.Tx) error {
+			tx.Pipeline().Del(ctx, k)
+			tx.Call(name, nil)
+			return nil
+		})
+		if broken, ok := errors.AsType[*luatx.RollbackError](err); !ok || !strings.Contains(broken.Text, want) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
 }
 
 func TestCopyOfABrokenTransactionInItsBatchIsBroken(t *testing.T) {
@@ -144,7 +171,7 @@ func testWithoutRestore(t *testing.T, right string, admin *redis.Client, tr *lua
 	for _, c := range []string{
 		"SET K:new v;DEL K:h;SET K:new w", "DEL K:h;SET K:new v", "SET K:h v;SET K:new v", "MSET K:s 1 K:h 2;SET K:new v", "LPOP K:l;SET K:new v",
 		"EXPIRE K:l -1;SET K:new v", "RENAME K:l K:s;SET K:new v", "BITOP AND K:h K:s;SET K:new v", "XADD K:x 2-2 f v;SET K:new v",
-		"ZPOPMIN K:z;SET K:new v",
+		"ZPOPMIN K:z;SET K:new v", "SADD K:new" + strings.Repeat(" m", 300) + ";DEL K:h;SET K:new v",
 	} {
 		count := rig.Calls(t, admin, "hsetnx")
 		_, err := rig.Transact(t, tr, k, c)
@@ -154,6 +181,19 @@ func testWithoutRestore(t *testing.T, right string, admin *redis.Client, tr *lua
 		}
 		assert.Equal(t, rig.Calls(t, admin, "hsetnx"), count, "%s, %s: changes before the refusal", right, c)
 	}
+	count := rig.Calls(t, admin, "hsetnx")
+	_, err := rig.Transact(t, tr, k, "XADD K:new * f v;XADD K:l * f v;XADD K:new * f v")
+	if failed, ok := errors.AsType[*luatx.CommandError](err); !ok || failed.Index != 1 || !strings.Contains(failed.Text, "WRONGTYPE") {
+		t.Errorf("%s, a list among streams: %v", right, err)
+	}
+	assert.Equal(t, rig.Calls(t, admin, "hsetnx"), count, "%s, a list among streams: changes before the refusal", right)
+	_, err = tr.Transact(redistest.Soon(t), "a", func(tx *luatx.Tx) error {
+		tx.Pipeline().Del(t.Context(), k+":h")
+		tx.Pipeline().Set(t.Context(), k+":new", "v", 0)
+		return rig.Emit(tx)
+	})
+	assert.ErrorContains(t, err, "cannot be undone on this server", "%s, with an event", right)
+	assert.Equal(t, rig.Calls(t, admin, "hsetnx"), count, "%s, with an event: changes before the refusal", right)
 	rig.NoTrace(t, admin, tr, before)
 	for _, c := range []string{ // can be undone without it
 		"DEL K:s;LPUSH K:s x;HSET K:l f v", "DEL K:none K:s;HSET K:l f v", "PFADD K:hll c;DEL K:hll;HSET K:l f v", "RENAME K:s K:new;HSET K:l f v",
@@ -169,6 +209,18 @@ func testWithoutRestore(t *testing.T, right string, admin *redis.Client, tr *lua
 	assert.NoError(t, assert.ErrOf(rig.Transact(t, tr, k, "SET K:new v;LPOP K:l")), "%s: as the last command", right)
 }
 
+func TestRightThatTheRefusalLacksIsNoErrorOfACommand(t *testing.T) {
+	t.Parallel()
+	client, admin := rig.NewUser(t, "+@all", "-restore")
+	tr := rig.NewTransactor(t, client)
+	rig.Grant(t, admin, "-type") // after the check
+	k := rig.Key(t, tr, "a", "k")
+	_, err := rig.Transact(t, tr, k, "DEL K;SET K v")
+	if _, ok := errors.AsType[*luatx.RefusedError](err); !ok {
+		t.Errorf("error %v", err)
+	}
+}
+
 func TestUndoKeepsToTheCap(t *testing.T) {
 	t.Parallel()
 	client, admin := rig.NewUser(t, "+@all", "-memory")
@@ -178,7 +230,7 @@ func TestUndoKeepsToTheCap(t *testing.T) {
 	for len(long) < 200 { // of random letters, because DUMP compresses
 		long += rand.Text()
 	}
-	rig.Run(t, admin, k, "SET K "+long+";HSET K:h f "+long+" g v;RPUSH K:l "+long+";SET K:fits "+long[:100])
+	rig.Run(t, admin, k, "SET K "+long+";HSET K:h f "+long+" g v;RPUSH K:l "+long+";SET K:fits "+long[:100]+";HSET K:hfits f "+long[:100])
 	before := rig.Dump(t, admin, tr)
 	for commands, refused := range map[string]bool{
 		"APPEND K y":                 true,
@@ -188,6 +240,7 @@ func TestUndoKeepsToTheCap(t *testing.T) {
 		"HSET K:h f w":               true,
 		"HDEL K:h f g":               true,
 		"HSET K:h g w":               false,
+		"HSET K:hfits f w":           false,
 		"LPOP K:l":                   true,
 		"LPUSH K:l y":                false,
 		"APPEND K:fits y":            false,
@@ -196,6 +249,9 @@ func TestUndoKeepsToTheCap(t *testing.T) {
 		"SET K:new " + long:          false,
 		"SADD K:new " + long:         false,
 		"EXPIRE K 100;PERSIST K":     false,
+		"EXPIRE K 1":                 true, // it may be over before the undo
+		"PEXPIRE K 600":              true,
+		"PEXPIRE K 1001":             false,
 		"HINCRBY K:h n 1;HDEL K:h n": false,
 	} {
 		_, err := rig.Transact(t, tr, k, commands+";LPUSH K wrong")
@@ -245,6 +301,10 @@ func TestCommandWithTheMostExpensiveUndoRunsLast(t *testing.T) {
 		"SET K y;PFCOUNT K:none K":              {0, "more than 100 bytes"}, // it reads both
 		"SET K y;INCR K:h":                      {1, "WRONGTYPE"},
 		"INCR K:n;HSET K f y;INCR K:m":          {1, "WRONGTYPE"},
+		"HSET K:new f y g y;SET K y":            {-1, ""}, // of equal ones the last stays
+		"SET K y;HSET K:new f y g y":            {0, "more than 100 bytes"},
+		"SET K y;APPEND K z;INCR K:n":           {0, "more than 100 bytes"},
+		"SET K y;LPUSH K:l x;INCR K:n":          {0, "more than 100 bytes"},
 	} {
 		t.Run(commands, func(t *testing.T) {
 			t.Parallel()
@@ -295,6 +355,23 @@ func TestUndoDoesNotTakeAnEmptyStringForAMissingKey(t *testing.T) {
 		t.Error("no error")
 	}
 	rig.NoTrace(t, client, tr, before)
+}
+
+func TestUndoKeepsAnExpiryWithinTheMillisecond(t *testing.T) {
+	t.Parallel()
+	server, client := redistest.Mini(t)
+	tr := rig.NewTransactor(t, client)
+	k := rig.Key(t, tr, "a", "k")
+	redistest.Must(t, client.Set(t.Context(), k, "v", 0).Err())
+	server.SetTime(time.Now()) // so that the key does not expire meanwhile
+	server.SetTTL(k, time.Millisecond/2)
+	if _, err := rig.Transact(t, tr, k, "SET K w;LPUSH K wrong"); err == nil {
+		t.Error("no error")
+	}
+	got, err := server.Get(k)
+	if err != nil || got != "v" || server.TTL(k) <= 0 {
+		t.Errorf("%q, which expires in %v; %v", got, server.TTL(k), err)
+	}
 }
 
 // TestUndoRestoresAsManyValuesAsACommandAccepts matters because Lua cannot unpack twice as many at once.

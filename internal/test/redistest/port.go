@@ -15,8 +15,9 @@ const (
 	portTries   = 200
 )
 
-// freePort returns a port that was free a moment ago together with its cluster bus port.
-func freePort() (int, error) {
+// FreePort returns a port of 127.0.0.1 that was free a moment ago, as was the one at which a cluster node of that port would
+// have its bus.
+func FreePort() (int, error) {
 	for range portTries {
 		port := firstPort + rand.IntN(portRange)
 		if isFree(port) && isFree(port+busDistance) {

@@ -93,7 +93,7 @@ func Start(ctx context.Context, opts ...Option) (*Server, error) {
 }
 
 func startOn(ctx context.Context, bin Binary, opts []Option) (*Server, error) {
-	port, err := freePort()
+	port, err := FreePort()
 	if err != nil {
 		return nil, err
 	}
