@@ -74,7 +74,7 @@ func (p rawPartition) noted() string {
 	return strings.ReplaceAll(strings.Join(p.client.HKeys(p.t.Context(), p.taken).Val(), ", "), "\x00", " ")
 }
 
-// TestOwnerOfAPartitionReadsUnfinishedEntriesFirstAndEachOfThemAlone runs on every server, and on one whose clock stands still.
+// TestOwnerOfAPartitionReadsUnfinishedEntriesFirstAndEachOfThemAlone runs on every server, and on one whose clock does not change.
 func TestOwnerOfAPartitionReadsUnfinishedEntriesFirstAndEachOfThemAlone(t *testing.T) {
 	t.Parallel()
 	redistest.Every(t, readRawPartition)

@@ -18,7 +18,7 @@ import (
 	"github.com/luatx/luatx/stream"
 )
 
-// inBubblePublisher runs a test with a publisher whose server answers the commands in say, and takes all others.
+// inBubblePublisher runs a test with a publisher whose server replies to the commands in say, and takes all others.
 func inBubblePublisher(t *testing.T, cfg stream.PublisherConfig, say map[string]any, test func(t *testing.T, server *scripted.Server, pub *stream.Publisher, logs *rig.Lines)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {

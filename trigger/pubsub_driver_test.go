@@ -41,8 +41,8 @@ func (c *pinging) Write(b []byte) (int, error) {
 	return c.Conn.Write(b)
 }
 
-// inBubbleListening runs a test in a bubble with a subscribed driver, whose server answers each ping as a test says. It has the number of
-// pings.
+// inBubbleListening runs a test in a bubble with a subscribed driver, whose server replies to each ping as a test says. It has the
+// number of pings.
 func inBubbleListening(t *testing.T, answer func(n int64) any, test func(t *testing.T, p *pubSub, s *scripted.Server, pings *atomic.Int64, logs *rig.Lines)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
