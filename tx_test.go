@@ -286,6 +286,18 @@ func TestReadOfAKeyThatMSetWritesIsRejectedWhateverItsValue(t *testing.T) {
 	}
 }
 
+func TestKeyThatCommandsOnlyReadMayBeRead(t *testing.T) {
+	t.Parallel()
+	tx, _ := readingTx(t, func(string) any { return []any{1, "a", "d", 65} })
+	tx.Pipeline().BitOpNot(t.Context(), "{tag}to", "{tag}from")
+	if err := tx.Read().Get(t.Context(), "{tag}from").Err(); err != nil {
+		t.Errorf("the source: %v", err)
+	}
+	if err := tx.Read().Get(t.Context(), "{tag}to").Err(); !errors.Is(err, ErrReadAfterWrite) {
+		t.Errorf("the destination: %v", err)
+	}
+}
+
 func TestReadsAreVerified(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {

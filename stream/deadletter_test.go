@@ -468,3 +468,17 @@ func TestPutBackStopsAtTheFirstError(t *testing.T) {
 		t.Errorf("%d entries came back, want 2", got)
 	}
 }
+
+// TestPutBackAllComparesIDsAsNumbers has ids whose order as text differs.
+func TestPutBackAllComparesIDsAsNumbers(t *testing.T) {
+	t.Parallel()
+	f := shared(t)
+	key := stream.DeadLetterKey(f.key)
+	for _, id := range []string{"9-9", "9-10", "10-1"} {
+		fields := group.Dead{Stream: f.key, Entry: "1-1", Group: "shop", Fields: []string{"data", id}}.Write()
+		redistest.Must(t, f.client.XAdd(t.Context(), &redis.XAddArgs{Stream: key, ID: id, Values: fields}).Err())
+	}
+	if n, err := stream.PutBackAll(t.Context(), f.client, key); n != 3 || err != nil {
+		t.Errorf("put back %d, error %v, want 3", n, err)
+	}
+}
