@@ -5,8 +5,11 @@ import (
 	"errors"
 	"log/slog"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
+
+	miniserver "github.com/alicebob/miniredis/v2/server"
 
 	"github.com/luatx/luatx"
 	"github.com/luatx/luatx/internal/link"
@@ -83,6 +86,30 @@ func TestWorkerWaitsForTheTurnOfAnother(t *testing.T) {
 		}
 		if got := w.turn(ctx); got < c.least || got > c.most {
 			t.Errorf("%s: waits for %v, want %v to %v", name, got, c.least, c.most)
+		}
+	}
+}
+
+func TestReportSaysWhetherTheWorkerMakesARound(t *testing.T) {
+	t.Parallel()
+	server, client := redistest.Mini(t)
+	tr, err := luatx.New(client, luatx.Config{Namespace: redistest.Namespace(t), Keyspace: luatx.Partitions(1), NoHistory: true})
+	redistest.Must(t, err)
+	w, err := New(tr, Config{Interval: time.Hour})
+	redistest.Must(t, err)
+	var during atomic.Int64
+	server.Server().SetPreHook(func(*miniserver.Peer, string, ...string) bool {
+		during.Store(max(during.Load(), w.report().InFlight))
+		return false
+	})
+	for _, c := range []struct {
+		turn string
+		want int64
+	}{{"its turn", 1}, {"a turn that is not due", 0}} {
+		during.Store(0)
+		w.turn(redistest.Soon(t))
+		if got, after := during.Load(), w.report().InFlight; got != c.want || after != 0 {
+			t.Errorf("%s: reports %d during its commands and %d afterwards, want %d and 0", c.turn, got, after, c.want)
 		}
 	}
 }
