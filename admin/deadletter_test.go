@@ -255,6 +255,21 @@ func TestRetryContinuesOnlyIfTheGroupHandlesTheCanary(t *testing.T) {
 	})
 }
 
+func TestCanaryComparesIDsAsNumbers(t *testing.T) {
+	t.Parallel()
+	server, client := redistest.Mini(t)
+	server.SetTime(time.Now()) // all ids have one time, and their counters begin at 0
+	_, op := admintest.Service(t, client, 1)
+	key := "{" + redistest.Tag(t) + "}:orders"
+	const entries = 6 // get the counters 6 to 11 when they are put back
+	giveUp(t, client, key, "g", "sold", entries)
+	consume(t, client, key, "g", func(*message.RawMessage) error { return nil })
+	r, err := op.DeadLetters(key).Retry(redistest.Soon(t), admin.DeadLetterFilter{}, "repaired", admin.DeadLetterOptions{Canary: entries})
+	if err != nil || r.Stopped || r.Canary.Handled != entries {
+		t.Errorf("%+v, %v; want a canary of %d that is handled", r, err, entries)
+	}
+}
+
 func TestDiscardRespectsFilterAndLimitAndNeedsAReason(t *testing.T) {
 	t.Parallel()
 	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {

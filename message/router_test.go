@@ -203,6 +203,23 @@ func TestAckForwardSettlesTheInputWithItsOutputs(t *testing.T) {
 	})
 }
 
+func TestOutputOfAForwardedEventIsNackedByARouterThatWouldAckItEarlier(t *testing.T) {
+	t.Parallel()
+	var j journal
+	first := newRouter(t, message.PipeConfig{AckStrategy: message.AckForward}, returns([]*message.Message{message.New(1, nil, nil)}, nil))
+	second := newRouter(t, message.PipeConfig{}, returns([]*message.Message{message.New(2, nil, nil)}, nil))
+	event := message.New(nil, nil, message.NewAckingFrom(message.AckingConfig{
+		Ack: func() { j.add("ack") }, Nack: func(error) { j.add("nack") }, Forward: true,
+	}))
+	outs, err := first.Process(t.Context(), event)
+	must(t, err)
+	_, err = second.Process(t.Context(), outs[0])
+	if _, ok := errors.AsType[*message.WiringError](err); !ok {
+		t.Errorf("the second Router returned %v, want a *WiringError", err)
+	}
+	j.want(t, "nack")
+}
+
 func TestRouterCallsTheFirstHandlerThatMatches(t *testing.T) {
 	t.Parallel()
 	r := message.NewRouter(message.PipeConfig{AckStrategy: message.AckForward})

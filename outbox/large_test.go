@@ -143,6 +143,37 @@ func TestLargeBodyOfAFailedTransactionIsDeleted(t *testing.T) {
 	})
 }
 
+func TestFunctionThatRunsAgainCommitsTheLargeBodyOfItsLastRun(t *testing.T) {
+	t.Parallel()
+	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
+		y, ctx := newYard(t, client), redistest.Soon(t)
+		key, err := y.tr.Keyspace().Key("a", "k")
+		redistest.Must(t, err)
+		body := func(run int) []byte {
+			return bytes.Replace(large("1"), []byte("xxx"), fmt.Appendf(nil, "run%d", run), 1)
+		}
+		runs := 0
+		_, err = y.tr.Transact(ctx, "a", func(tx *luatx.Tx) error {
+			runs++
+			if err := tx.Read().Get(ctx, key).Err(); err != nil && !errors.Is(err, redis.Nil) {
+				return err
+			}
+			if runs == 1 { // the first run conflicts
+				redistest.Must(t, client.Incr(ctx, key).Err())
+			}
+			return tx.Emit(luatx.Event{ID: "1", Body: body(runs)})
+		})
+		redistest.Must(t, err)
+		batch, err := y.store.Claim(ctx, y.slot, outbox.Work{})
+		redistest.Must(t, err)
+		want, err := outbox.Decode(body(2))
+		redistest.Must(t, err)
+		if runs != 2 || len(batch.Events) != 1 || !bytes.Equal(batch.Events[0].Message.Data, want.Data) {
+			t.Errorf("%d runs, claimed %d events, and the body is not that of the second run", runs, len(batch.Events))
+		}
+	})
+}
+
 // without drops the commands that store large bodies, like a server that evicts them at once.
 type without struct{}
 
@@ -209,6 +240,21 @@ func TestErasedLargeBodyOfASentEventIsDeletedThoughItsIDWasDerived(t *testing.T)
 }
 
 // TestLateCopyOfAStoredBodySetsNoExpiry sends the request that a retry on another connection may leave behind.
+func TestErasedEventWithALargeBodyIsStillTheSameEvent(t *testing.T) {
+	t.Parallel()
+	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
+		y := newYard(t, client)
+		redistest.Must(t, y.emitLarge("parked", "pending"))
+		y.park("odd", "parked")
+		answers, err := y.store.Erase(redistest.Soon(t), y.slot, "asked to", "parked", "pending")
+		wantAnswers(t, answers, err, outbox.Done, outbox.Done)
+		redistest.Must(t, y.emitLarge("parked", "pending"))
+		if c := y.counts(); c.Totals.Duplicate != 2 || c.Pending != 0 || c.Parked != 2 {
+			t.Errorf("the same events again: %+v", c)
+		}
+	})
+}
+
 func TestLateCopyOfAStoredBodySetsNoExpiry(t *testing.T) {
 	t.Parallel()
 	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {

@@ -34,3 +34,16 @@ func TestMomentReadsDurationsTimesOfDayAndTimes(t *testing.T) {
 		}
 	}
 }
+
+func TestTimeOfDayIsWithinTheLast24HoursInEveryZone(t *testing.T) {
+	t.Parallel()
+	for hour := range 24 {
+		now := time.Date(2026, 3, 1, hour, 30, 0, 0, time.UTC)
+		for _, text := range []string{"00:15", "12:30", "23:45", "01:00+02:00", "12:30+14:00", "23:45+05:30", "01:00-08:00", "23:45-12:00"} {
+			at, err := acts.Moment(text, now)
+			if ago := now.Sub(at); err != nil || ago < 0 || ago >= 24*time.Hour {
+				t.Errorf("%s at %s is %s before, %v", text, now.Format(time.TimeOnly), ago, err)
+			}
+		}
+	}
+}

@@ -93,6 +93,17 @@ func TestCreateLeavesRepositoryUnchangedIfProofFails(t *testing.T) {
 	}
 }
 
+func TestCreateLeavesRepositoryUnchangedIfItsBranchHasMovedOn(t *testing.T) {
+	t.Parallel()
+	dir, clone := repository(t, nil), t.TempDir()
+	r, _ := opened(t, dir, "v0.1.0")
+	assert.Must(t, r.clone(t.Context(), clone), r.commit(t.Context(), clone), r.tag(t.Context(), clone))
+	git(t, dir, "commit", "--quiet", "--allow-empty", "--message", "later")
+	head := git(t, dir, "rev-parse", "HEAD")
+	assert.ErrorContains(t, r.take(t.Context(), clone), "git merge", "take")
+	wantUnchanged(t, dir, head)
+}
+
 func TestCreateReportsEachMissingPartOnOneLine(t *testing.T) {
 	t.Parallel()
 	dir := repository(t, map[string]string{"CHANGELOG.md": "# Changelog\n"})
