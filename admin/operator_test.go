@@ -323,6 +323,45 @@ func TestDrainReturnsUnfinishedShardsAndStreams(t *testing.T) {
 	})
 }
 
+func TestDrainReturnsStreamsWhichAGroupHasNotReadToTheEnd(t *testing.T) {
+	t.Parallel()
+	client := redistest.Shared(t).Client(t) // miniredis does not count the lag as a server does
+	ctx := redistest.Soon(t)
+	_, op := admintest.Service(t, client, 1)
+	key := "{" + redistest.Tag(t) + "}:orders"
+	redistest.Must(t, client.XGroupCreateMkStream(ctx, key, "g", "0").Err())
+	add := func(n int) (ids []string) {
+		for range n {
+			id, err := client.XAdd(ctx, &redis.XAddArgs{Stream: key, Values: []string{"f", "v"}}).Result()
+			redistest.Must(t, err)
+			ids = append(ids, id)
+		}
+		return ids
+	}
+	read := func() error {
+		return client.XReadGroup(ctx, &redis.XReadGroupArgs{Group: "g", Consumer: "c", Streams: []string{key, ">"}, Block: -1}).Err()
+	}
+	ids := add(2)
+	for _, step := range []struct {
+		name string
+		do   func() error
+		want int
+	}{
+		{"nothing is read", func() error { return nil }, 1},
+		{"both are pending", read, 1},
+		{"one is pending", func() error { return client.XAck(ctx, key, "g", ids[0]).Err() }, 1},
+		{"both are acknowledged", func() error { return client.XAck(ctx, key, "g", ids[1]).Err() }, 0},
+		{"one is left and the lag is unknown", func() error { return client.XDel(ctx, key, add(2)[0]).Err() }, 1},
+	} {
+		redistest.Must(t, step.do())
+		_, unread, err := op.Drain(ctx, key)
+		redistest.Must(t, err)
+		if len(unread) != step.want {
+			t.Errorf("%s: Drain returns %+v", step.name, unread)
+		}
+	}
+}
+
 func TestNewOperatorRejectsIncompleteConfig(t *testing.T) {
 	t.Parallel()
 	_, client := redistest.Mini(t)
