@@ -281,7 +281,8 @@ func (w worker) build(ctx context.Context, m mutant, pkg string) (binary string,
 }
 
 func (r *runner) compile(ctx context.Context, binary, pkg string, flags ...string) ([]byte, error) {
-	args := append([]string{"test", "-c", "-vet=off", "-ldflags=-w", "-o", binary}, flags...)
+	// Relink compiles with the whole path of the directory, and links with what is compiled here.
+	args := append([]string{"test", "-c", "-vet=off", "-ldflags=-w", "-trimpath=false", "-o", binary}, flags...)
 	var out bytes.Buffer
 	err := start(ctx, r.root, []string{"GOTMPDIR=" + r.temp}, &out, "go", append(args, pkg)...)
 	return out.Bytes(), err
