@@ -23,14 +23,14 @@ vet: ## go vet of every module
 demo: ## the shop under fire, both ways side by side (ARGS='--help' for its flags)
 	@go run ./cmd/luatx demo $(ARGS)
 
-test: found ## all tests but the long ones; installs missing servers as root on Debian, unless SETUP=0
-	@.ci/test
+test: found ## all tests but the long ones and those of make cluster; installs missing servers as root on Debian, unless SETUP=0
+	@.ci/test -skip '/^cluster$$'
 
 race: found ## all tests under the race detector; needs a C compiler
 	@CGO_ENABLED=1 .ci/each go test -race ./...
 
-cluster: found ## the tests again, those that run on several servers on the cluster alone
-	@.ci/each go test -count=1 -run '/^cluster$$' ./...
+cluster: found ## the tests that run on any server, on a cluster, and all that need no server
+	@.ci/test -run '/^cluster$$'
 
 fuzz: ## every fuzz target for FUZZTIME (10s)
 	@.ci/each "$$PWD/.ci/fuzz" $(FUZZTIME)
