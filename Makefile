@@ -29,7 +29,7 @@ test: found ## all tests but the long ones and those of make cluster; installs m
 race: found ## all tests under the race detector; needs a C compiler
 	@CGO_ENABLED=1 .ci/each go test -race ./...
 
-cluster: found ## the tests that run on any server, on a cluster, and all that need no server
+cluster: found ## the tests again, but those that run on several servers on a cluster only
 	@.ci/test -run '/^cluster$$'
 
 fuzz: ## every fuzz target for FUZZTIME (10s)

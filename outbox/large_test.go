@@ -239,7 +239,6 @@ func TestErasedLargeBodyOfASentEventIsDeletedThoughItsIDWasDerived(t *testing.T)
 	})
 }
 
-// TestLateCopyOfAStoredBodySetsNoExpiry sends the request that a retry on another connection may leave behind.
 func TestErasedEventWithALargeBodyIsStillTheSameEvent(t *testing.T) {
 	t.Parallel()
 	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
@@ -255,6 +254,7 @@ func TestErasedEventWithALargeBodyIsStillTheSameEvent(t *testing.T) {
 	})
 }
 
+// TestLateCopyOfAStoredBodySetsNoExpiry sends the request that a retry on another connection may leave behind.
 func TestLateCopyOfAStoredBodySetsNoExpiry(t *testing.T) {
 	t.Parallel()
 	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {

@@ -281,7 +281,7 @@ func (w worker) build(ctx context.Context, m mutant, pkg string) (binary string,
 }
 
 func (r *runner) compile(ctx context.Context, binary, pkg string, flags ...string) ([]byte, error) {
-	// Relink compiles with the whole path of the directory, and links with what is compiled here.
+	// With -trimpath in GOFLAGS, the linker would reject the package that relink compiles: it is compiled without that flag.
 	args := append([]string{"test", "-c", "-vet=off", "-ldflags=-w", "-trimpath=false", "-o", binary}, flags...)
 	var out bytes.Buffer
 	err := start(ctx, r.root, []string{"GOTMPDIR=" + r.temp}, &out, "go", append(args, pkg)...)
