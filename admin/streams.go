@@ -58,7 +58,7 @@ func (s StreamState) drained() bool {
 		return false
 	}
 	for _, g := range s.Groups {
-		if g.Pending > 0 || g.Lag > 0 || g.Lag < 0 {
+		if g.Pending > 0 || g.Lag != 0 {
 			return false
 		}
 	}

@@ -22,6 +22,7 @@ import (
 	"github.com/luatx/luatx"
 	"github.com/luatx/luatx/expiry"
 	"github.com/luatx/luatx/internal/test/assert"
+	"github.com/luatx/luatx/internal/test/child"
 	"github.com/luatx/luatx/internal/test/redistest"
 	"github.com/luatx/luatx/message"
 	"github.com/luatx/luatx/stream"
@@ -240,7 +241,7 @@ func wantStatus(t *testing.T, s *Service, path string, status int, body string) 
 
 func TestAddrServesUntilTheOtherPiecesHaveStopped(t *testing.T) {
 	t.Parallel()
-	port, err := redistest.FreePort()
+	port, err := child.FreePort()
 	assert.Must(t, err)
 	addr := net.JoinHostPort("127.0.0.1", strconv.Itoa(port))
 	client := http.Client{Transport: &http.Transport{DisableKeepAlives: true}} // a connection that Run has closed is not tried again

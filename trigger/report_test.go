@@ -25,7 +25,7 @@ func TestReportHasTheLagOfTheGroupAndAShortError(t *testing.T) {
 		"of another alone": {[]any{group("a", 9)}, -1},
 		"unknown":          {errors.New("ERR no"), -1},
 	} {
-		inBubble(t, &scripted.Group{Say: map[string]any{"xinfo": c.groups}}, Config{}, func(t *testing.T, g *grouped, _ *scripted.Server, _ *rig.Lines) {
+		inBubble(t, &scripted.Group{Say: map[string]any{"xinfo": c.groups, "xrange": []any{scripted.Entry("6-1")}}}, Config{}, func(t *testing.T, g *grouped, _ *scripted.Server, _ *rig.Lines) {
 			r := New(g.cfg)
 			r.board.failed(errors.New(strings.Repeat("x", process.MaxError+1)))
 			got := r.report(t.Context(), g).Trigger

@@ -12,6 +12,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/luatx/luatx/internal/test/child"
 	"github.com/luatx/luatx/internal/test/redistest"
 	"github.com/luatx/luatx/message"
 	"github.com/luatx/luatx/trigger"
@@ -36,7 +37,7 @@ func newSecured(t testing.TB) *secured {
 	}
 	ca := newAuthority(t)
 	ca.issue("server")
-	free, err := redistest.FreePort()
+	free, err := child.FreePort()
 	redistest.Must(t, err)
 	port := strconv.Itoa(free)
 	server := redistest.Single(t, redistest.Config(

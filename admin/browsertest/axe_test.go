@@ -98,42 +98,50 @@ func TestPagesAreAccessibleInLightAndDarkAndNoWiderThanTheWindow(t *testing.T) {
 	if os.Getenv("LUATX_VERIFY") != "" {
 		colours, shape = "", ""
 	}
-	for _, look := range []struct {
-		name  string
-		width int64
-		dark  bool
-		rules string
-	}{{"light", 1280, false, ""}, {"dark", 1280, true, colours}, {"narrow", 360, false, shape}} {
-		b.look(look.width, look.dark)
-		for _, page := range pages {
-			b.open(page)
-			if page == s.address {
-				b.until("charts", `document.querySelectorAll("#charts svg").length === 3`)
-			}
+	for _, page := range pages {
+		b.look(1280, false)
+		b.open(page)
+		if page == s.address {
+			b.until("charts", `document.querySelectorAll("#charts svg").length === 3`)
+		}
+		b.load(script)
+		for _, look := range []struct {
+			name  string
+			width int64
+			dark  bool
+			rules string
+		}{{"light", 1280, false, ""}, {"dark", 1280, true, colours}, {"narrow", 360, false, shape}} {
+			b.look(look.width, look.dark)
 			if wide := b.text(`document.documentElement.scrollWidth > innerWidth`); wide != "false" {
 				t.Errorf("%s, %s: the page is wider than the window", page, look.name)
 			}
 			if look.rules != nothing {
-				b.check(script, page+", "+look.name, look.rules)
+				b.check(page+", "+look.name, look.rules)
 			}
 		}
 	}
 	b.open(s.address)
 	b.press("?")
 	b.until("the help", `document.querySelector("#keys").open`)
-	b.check(script, "the help", "")
+	b.load(script)
+	b.check("the help", "")
 }
 
-// check runs the checker on the open page, with some or all of its rules.
-func (b *tab) check(script, what, rules string) {
+// load loads the checker into the open page.
+func (b *tab) load(script string) {
+	b.t.Helper()
+	_, err := chromedp.Run(b.ctx, chromedp.Evaluate[chromedp.Void](script+"; undefined"))
+	redistest.Must(b.t, err)
+}
+
+// check runs the checker on the page that has loaded it, with some or all of its rules.
+func (b *tab) check(what, rules string) {
 	b.t.Helper()
 	options := map[string]any{"resultTypes": []string{"violations"}}
 	if rules != "" {
 		options["runOnly"] = strings.Fields(rules)
 	}
 	how, err := json.Marshal(options)
-	redistest.Must(b.t, err)
-	_, err = chromedp.Run(b.ctx, chromedp.Evaluate[chromedp.Void](script+"; undefined"))
 	redistest.Must(b.t, err)
 	found, err := chromedp.Run(b.ctx, chromedp.Evaluate[string](`axe.run(document, `+string(how)+`).then((r) => JSON.stringify(r.violations))`,
 		chromedp.EvalAwaitPromise))

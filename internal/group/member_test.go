@@ -252,7 +252,7 @@ func TestTakeoverIsSentAgainOnlyIfTheServerForgotTheScript(t *testing.T) {
 	}
 }
 
-func TestLagCountsOrAsksForOneEntry(t *testing.T) {
+func TestLagIsWhatTheServerCountsUnlessThereIsNoEntry(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
 		info   redis.XInfoGroup
@@ -260,8 +260,8 @@ func TestLagCountsOrAsksForOneEntry(t *testing.T) {
 		want   int64
 		asked  string // "": not
 	}{
-		{redis.XInfoGroup{Lag: 1}, nil, 1, ""},
-		{redis.XInfoGroup{Lag: 7, EntriesRead: 2}, nil, 7, ""},
+		{redis.XInfoGroup{Lag: 1}, []any{scripted.Entry("6-0")}, 1, "0-1 + count 1"},
+		{redis.XInfoGroup{Lag: 7, EntriesRead: 2, LastDeliveredID: "5-9"}, []any{}, 0, "5-10 + count 1"},
 		{redis.XInfoGroup{Lag: 0, EntriesRead: 1}, nil, 0, ""},
 		{redis.XInfoGroup{Lag: 0, LastDeliveredID: "5-9"}, []any{}, 0, "5-10 + count 1"},
 		{redis.XInfoGroup{Lag: -1, EntriesRead: 3, LastDeliveredID: "5-9"}, []any{scripted.Entry("6-0")}, -1, "5-10 + count 1"},

@@ -93,7 +93,7 @@ func Start(ctx context.Context, opts ...Option) (*Server, error) {
 }
 
 func startOn(ctx context.Context, bin Binary, opts []Option) (*Server, error) {
-	port, err := FreePort()
+	port, err := child.FreePort()
 	if err != nil {
 		return nil, err
 	}
@@ -101,7 +101,7 @@ func startOn(ctx context.Context, bin Binary, opts []Option) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Server{bin: bin, port: port, addr: loopback(port), dir: dir}
+	s := &Server{bin: bin, port: port, addr: net.JoinHostPort("127.0.0.1", strconv.Itoa(port)), dir: dir}
 	if err := s.configure(opts); err != nil {
 		return nil, errors.Join(err, os.RemoveAll(dir))
 	}

@@ -137,19 +137,17 @@ func (n *Node) Close() error {
 	return n.err
 }
 
+// freePorts returns different ports below those of outgoing connections, which no other test gets while the node starts.
 func freePorts(n int) ([]int, error) {
-	ports := make([]int, n)
-	for i := range ports {
-		listener, err := new(net.ListenConfig).Listen(context.Background(), "tcp", "127.0.0.1:0")
+	var ports []int
+	for len(ports) < n {
+		port, err := child.FreePort()
 		if err != nil {
 			return nil, err
 		}
-		defer func() { _ = listener.Close() }() // closed together at the end, so that the ports differ
-		addr, ok := listener.Addr().(*net.TCPAddr)
-		if !ok {
-			return nil, errors.New("rabbit: find a free TCP port: none found")
+		if !slices.Contains(ports, port) {
+			ports = append(ports, port)
 		}
-		ports[i] = addr.Port
 	}
 	return ports, nil
 }

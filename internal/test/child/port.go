@@ -1,4 +1,4 @@
-package redistest
+package child
 
 import (
 	"errors"
@@ -28,11 +28,9 @@ func FreePort() (int, error) {
 }
 
 func isFree(port int) bool {
-	listener, err := net.Listen("tcp", loopback(port))
+	listener, err := net.Listen("tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(port)))
 	if err != nil {
 		return false
 	}
 	return listener.Close() == nil
 }
-
-func loopback(port int) string { return net.JoinHostPort("127.0.0.1", strconv.Itoa(port)) }
