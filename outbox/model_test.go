@@ -66,9 +66,9 @@ type model struct {
 // sent and parked events add up to the committed ones.
 func TestRandomStepsKeepServerAndModelEqual(t *testing.T) {
 	t.Parallel()
-	rounds := 1
+	rounds, steps := 1, 40
 	if os.Getenv("LUATX_VERIFY") != "" {
-		rounds = 20 // of 100 runs
+		rounds, steps = 20, 60 // rounds of 100 runs
 	}
 	client := redistest.Shared(t).Client(t)
 	for range rounds {
@@ -78,7 +78,7 @@ func TestRandomStepsKeepServerAndModelEqual(t *testing.T) {
 				"commit": m.commit, "claim": m.claim, "settle": m.settle, "operate": m.operate, "schedule": m.schedule, "wait": m.wait,
 			}
 			names := slices.Sorted(maps.Keys(acts))
-			for range 60 {
+			for range steps {
 				name := rapid.SampledFrom(names).Draw(rt, "act")
 				acts[name](rt)
 				m.check(rt)

@@ -17,11 +17,11 @@ import (
 
 func hexOf(s string) string { return hex.EncodeToString([]byte(s)) }
 
-// TestFixRepairsRandomCorruptionsAsTheRulesSay corrupts 100 shards of each kind of server about 1,000 times. Check must report
-// what the rules say and change nothing. Fix must repair that and lose no body. After it, Check must report nothing.
+// TestFixRepairsRandomCorruptionsAsTheRulesSay corrupts 100 shards of a server and of a cluster about 1,000 times. Check must
+// report what the rules say and change nothing. Fix must repair that and lose no body. After it, Check must report nothing.
 func TestFixRepairsRandomCorruptionsAsTheRulesSay(t *testing.T) {
 	t.Parallel()
-	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
+	redistest.Servers(t, func(t *testing.T, client redis.UniversalClient) {
 		rapid.Check(t, func(rt *rapid.T) {
 			s := newShop(t, client)
 			s.furnish(t)

@@ -276,42 +276,39 @@ func TestForeignShardIsReportedAndUnchanged(t *testing.T) {
 func TestLargeShardIsCheckedInBoundedStepsAndRepaired(t *testing.T) {
 	t.Parallel()
 	const n, step = 3000, 50
-	for name, client := range map[string]redis.UniversalClient{"redis": redistest.Shared(t).Client(t), "cluster": redistest.SharedCluster(t).Client(t)} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			s := newShop(t, client)
-			ids := make([]string, n)
-			for i := range ids {
-				ids[i] = fmt.Sprintf("e%04d", i)
+	redistest.Servers(t, func(t *testing.T, client redis.UniversalClient) {
+		s := newShop(t, client)
+		ids := make([]string, n)
+		for i := range ids {
+			ids[i] = fmt.Sprintf("e%04d", i)
+		}
+		redistest.Must(t, s.emit(redistest.Soon(t), ids...))
+		var args []any
+		for _, id := range ids[:n/2] {
+			args = append(args, id)
+		}
+		s.do(t, append([]any{"ZREM", s.key("pending")}, args...)...)
+		s.do(t, append([]any{"HDEL", s.key("entries")}, args[:n/4]...)...)
+		for i := range n {
+			args = append(args[:0:0], "ZADD", s.key("pending"), 1)
+			if i%10 == 0 {
+				s.do(t, append(args, fmt.Sprint("orphan", i))...)
 			}
-			redistest.Must(t, s.emit(redistest.Soon(t), ids...))
-			var args []any
-			for _, id := range ids[:n/2] {
-				args = append(args, id)
-			}
-			s.do(t, append([]any{"ZREM", s.key("pending")}, args...)...)
-			s.do(t, append([]any{"HDEL", s.key("entries")}, args[:n/4]...)...)
-			for i := range n {
-				args = append(args[:0:0], "ZADD", s.key("pending"), 1)
-				if i%10 == 0 {
-					s.do(t, append(args, fmt.Sprint("orphan", i))...)
-				}
-			}
-			want := n/4 + n/10
-			w := newWorker(t, s.tr, repair.Config{Step: step})
-			if got := slices.DeleteFunc(named(t, w.Check(redistest.Soon(t))), ofCounts); len(slices.Compact(got)) != want {
-				t.Errorf("%d findings, want %d", len(got), want)
-			}
-			named(t, w.Fix(redistest.Soon(t)))
-			stats := w.Stats()
-			if stats.Fixed[repair.Unindexed] != n/4 || stats.Fixed[repair.Orphan] != n/10 || stats.Steps < n/step {
-				t.Errorf("%+v", stats)
-			}
-			if got := s.read(t).disagreements(); len(got) > 0 {
-				t.Errorf("left: %q", got)
-			}
-		})
-	}
+		}
+		want := n/4 + n/10
+		w := newWorker(t, s.tr, repair.Config{Step: step})
+		if got := slices.DeleteFunc(named(t, w.Check(redistest.Soon(t))), ofCounts); len(slices.Compact(got)) != want {
+			t.Errorf("%d findings, want %d", len(got), want)
+		}
+		named(t, w.Fix(redistest.Soon(t)))
+		stats := w.Stats()
+		if stats.Fixed[repair.Unindexed] != n/4 || stats.Fixed[repair.Orphan] != n/10 || stats.Steps < n/step {
+			t.Errorf("%+v", stats)
+		}
+		if got := s.read(t).disagreements(); len(got) > 0 {
+			t.Errorf("left: %q", got)
+		}
+	})
 }
 
 func TestEmptyShardsCostNoScript(t *testing.T) {

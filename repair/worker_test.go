@@ -394,67 +394,64 @@ func (p *published) number() int {
 // published nevertheless.
 func TestRepairBesideCommitsAndRelaysFindsOnlyRealDamage(t *testing.T) {
 	t.Parallel()
-	for name, client := range map[string]redis.UniversalClient{"redis": redistest.Shared(t).Client(t), "cluster": redistest.SharedCluster(t).Client(t)} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			s := newShop(t, client)
-			const callers, each, perTx = 4, 50, 3
-			w := newWorker(t, s.tr, repair.Config{Step: 20, Interval: time.Millisecond, Logger: slog.New(slog.DiscardHandler)})
-			out := &published{times: map[string]int{}}
-			startRelay(t, s.tr, out)
-			stop := run(t, w)
-			commit := func(phase string) {
-				var all sync.WaitGroup
-				for c := range callers {
-					all.Go(func() {
-						for i := range each {
-							id := fmt.Sprint(phase, c, "-", i, "-")
-							if err := s.emit(redistest.Soon(t), id+"a", id+"b", id+"c"); err != nil {
-								t.Error(err)
-							}
+	redistest.Servers(t, func(t *testing.T, client redis.UniversalClient) {
+		s := newShop(t, client)
+		const callers, each, perTx = 4, 50, 3
+		w := newWorker(t, s.tr, repair.Config{Step: 20, Interval: time.Millisecond, Logger: slog.New(slog.DiscardHandler)})
+		out := &published{times: map[string]int{}}
+		startRelay(t, s.tr, out)
+		stop := run(t, w)
+		commit := func(phase string) {
+			var all sync.WaitGroup
+			for c := range callers {
+				all.Go(func() {
+					for i := range each {
+						id := fmt.Sprint(phase, c, "-", i, "-")
+						if err := s.emit(redistest.Soon(t), id+"a", id+"b", id+"c"); err != nil {
+							t.Error(err)
 						}
-					})
-				}
-				all.Wait()
-			}
-			commit("sound")
-			redistest.Eventually(t, "all to be published", func() bool { return out.number() == callers*each*perTx })
-			redistest.Eventually(t, "a round more", func() bool { return w.Stats().Rounds > 3 })
-			if stats := w.Stats(); len(stats.Fixed) > 0 || len(stats.Reported) > 0 || stats.Errors > 0 {
-				t.Errorf("found in a sound shard: %+v", stats)
-			}
-
-			ended, vandal := make(chan struct{}), sync.WaitGroup{}
-			vandal.Go(func() {
-				for i := 0; ; i++ {
-					select {
-					case <-ended:
-						return
-					default:
-						client.ZPopMin(t.Context(), s.key("pending"), 2)
-						client.ZAdd(t.Context(), s.key("pending"), redis.Z{Score: 1, Member: fmt.Sprint("ghost", i)})
-						client.HDel(t.Context(), s.key("errors"), "no such")
 					}
-				}
-			})
-			commit("damaged")
-			close(ended)
-			vandal.Wait()
-			redistest.Eventually(t, "all to be published", func() bool { return out.number() == 2*callers*each*perTx })
-			redistest.Eventually(t, "all to be settled", func() bool {
-				c, err := outbox.NewStore(s.tr).Counts(t.Context())
-				redistest.Must(t, err)
-				return c.Pending == 0 && c.Leased == 0 && c.Parked == 0 && c.Sent == 2*callers*each*perTx
-			})
-			if stats := w.Stats(); stats.Fixed[repair.Unindexed] == 0 || stats.Errors > 0 {
-				t.Errorf("%+v", stats)
+				})
 			}
-			stop()
-			if got := named(t, w.Check(redistest.Soon(t))); len(got) > 0 {
-				t.Errorf("left: %q", got)
+			all.Wait()
+		}
+		commit("sound")
+		redistest.Eventually(t, "all to be published", func() bool { return out.number() == callers*each*perTx })
+		redistest.Eventually(t, "a round more", func() bool { return w.Stats().Rounds > 3 })
+		if stats := w.Stats(); len(stats.Fixed) > 0 || len(stats.Reported) > 0 || stats.Errors > 0 {
+			t.Errorf("found in a sound shard: %+v", stats)
+		}
+
+		ended, vandal := make(chan struct{}), sync.WaitGroup{}
+		vandal.Go(func() {
+			for i := 0; ; i++ {
+				select {
+				case <-ended:
+					return
+				default:
+					client.ZPopMin(t.Context(), s.key("pending"), 2)
+					client.ZAdd(t.Context(), s.key("pending"), redis.Z{Score: 1, Member: fmt.Sprint("ghost", i)})
+					client.HDel(t.Context(), s.key("errors"), "no such")
+				}
 			}
 		})
-	}
+		commit("damaged")
+		close(ended)
+		vandal.Wait()
+		redistest.Eventually(t, "all to be published", func() bool { return out.number() == 2*callers*each*perTx })
+		redistest.Eventually(t, "all to be settled", func() bool {
+			c, err := outbox.NewStore(s.tr).Counts(t.Context())
+			redistest.Must(t, err)
+			return c.Pending == 0 && c.Leased == 0 && c.Parked == 0 && c.Sent == 2*callers*each*perTx
+		})
+		if stats := w.Stats(); stats.Fixed[repair.Unindexed] == 0 || stats.Errors > 0 {
+			t.Errorf("%+v", stats)
+		}
+		stop()
+		if got := named(t, w.Check(redistest.Soon(t))); len(got) > 0 {
+			t.Errorf("left: %q", got)
+		}
+	})
 }
 
 func startRelay(t testing.TB, tr *luatx.Transactor, p relay.Publisher) {

@@ -251,24 +251,27 @@ func tour(t *testing.T, i *incident, plain bool) {
 	for _, q := range i.questions() {
 		pages = append(pages, i.ask(b, q)...)
 	}
-	for _, look := range []struct {
-		width int64
-		dark  bool
-	}{{360, false}, {1280, true}} {
-		b.look(look.width, look.dark)
-		for _, page := range pages {
-			b.open(page)
-			if wide := b.text(`document.documentElement.scrollWidth > innerWidth && [...document.querySelectorAll("main *")].filter((e) => e.getBoundingClientRect().right > innerWidth + 1).pop()?.outerHTML`); wide != "false" {
-				t.Errorf("%s is wider than %d px: %.300s", page, look.width, wide)
-			}
-			b.focusShows(page)
-		}
+	for _, page := range pages {
+		b.look(360, false)
+		b.open(page)
+		b.fits(page, 360)
+		b.look(1280, true)
+		b.fits(page, 1280)
 	}
 	event := strings.Replace(pages[len(pages)-1], "/ops/", "/view/", 1)
 	b.open(event)
 	b.until("the lack of a right", `document.querySelector("#body").innerText.includes("need the right to read payloads")`)
 	b.open(event + "&body=1")
 	b.until("the refusal", `document.querySelector("main").innerText.includes("may not read payloads")`)
+}
+
+// fits checks that the page is no wider than the window, and that the next elements show that they have the focus.
+func (b *tab) fits(page string, width int64) {
+	b.t.Helper()
+	if wide := b.text(`document.documentElement.scrollWidth > innerWidth && [...document.querySelectorAll("main *")].filter((e) => e.getBoundingClientRect().right > innerWidth + 1).pop()?.outerHTML`); wide != "false" {
+		b.t.Errorf("%s is wider than %d px: %.300s", page, width, wide)
+	}
+	b.focusShows(page)
 }
 
 // focusShows moves the focus by the keyboard, and checks that it can be seen.

@@ -270,7 +270,7 @@ func TestRandomRequestsNeverCauseAServerError(t *testing.T) {
 	w := newWard(t, redistest.Shared(t).Client(t), httpapi.Config{Logger: slog.New(slog.DiscardHandler), MaxOperations: 50})
 	admintest.Block(t, w.tr, "a", "k", "head", "behind")
 	d, statuses := newDice(t, w, seed), map[int]int{}
-	requests := 20_000
+	requests := 8_000
 	if os.Getenv("LUATX_VERIFY") != "" {
 		requests = 100_000
 	}

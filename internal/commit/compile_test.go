@@ -406,7 +406,7 @@ func (w *twins) differ(t *testing.T, both [2][]*Commit) string {
 // TestCompiledScriptsDecideAsTheGeneralOne sends random transactions on random states both ways.
 func TestCompiledScriptsDecideAsTheGeneralOne(t *testing.T) {
 	t.Parallel()
-	w, seed, n := newTwins(t), uint64(1), 2_000
+	w, seed, n := newTwins(t), uint64(1), 1_200
 	if os.Getenv("LUATX_VERIFY") != "" {
 		seed, n = rand.Uint64(), 100_000
 	}

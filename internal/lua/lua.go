@@ -12,9 +12,11 @@ package lua
 
 import (
 	"embed"
+	"io/fs"
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 )
 
 //go:embed *.lua
@@ -123,20 +125,38 @@ func (d directives) words(kind string) []string {
 	return strings.Fields(strings.Join(d.all(kind), " "))
 }
 
-// read splits a file into its directives and the rest.
+// source is a file, split into its directives and the rest.
+type source struct {
+	head directives
+	body string
+}
+
+// sources are read once, because every Transactor composes all scripts.
+var sources = sync.OnceValue(func() map[string]source {
+	all := map[string]source{}
+	names, _ := fs.Glob(files, "*.lua") // only a malformed pattern is an error
+	for _, name := range names {
+		text, _ := files.ReadFile(name)
+		var s source
+		var body strings.Builder
+		for line := range strings.Lines(string(text)) {
+			if directive, ok := strings.CutPrefix(line, "--#"); ok {
+				s.head = append(s.head, strings.TrimSpace(directive))
+			} else {
+				body.WriteString(line)
+			}
+		}
+		s.body = body.String() + "\n"
+		all[strings.TrimSuffix(name, ".lua")] = s
+	}
+	return all
+})
+
 func read(name string) (head directives, body string) {
-	source, err := files.ReadFile(name + ".lua")
-	if err != nil {
+	s, ok := sources()[name]
+	if !ok {
 		// The names are constants of this module, and its tests compose every script.
 		return nil, "error('no script " + name + "')\n"
 	}
-	var rest strings.Builder
-	for line := range strings.Lines(string(source)) {
-		if directive, ok := strings.CutPrefix(line, "--#"); ok {
-			head = append(head, strings.TrimSpace(directive))
-		} else {
-			rest.WriteString(line)
-		}
-	}
-	return head, rest.String() + "\n"
+	return s.head, s.body
 }

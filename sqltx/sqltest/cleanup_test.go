@@ -22,9 +22,9 @@ const slow = 100 * time.Millisecond
 // TestCleanupLocksAtMostOneChunk also measures how long writers wait, with LUATX_VERIFY. No other test of this package runs at
 // the same time.
 func TestCleanupLocksAtMostOneChunk(t *testing.T) {
-	t.Run("postgres", func(t *testing.T) { cleanUp(t, sqltest.Postgres(t), size(20_000, 1_000_000)) })
-	t.Run("mariadb", func(t *testing.T) { cleanUp(t, sqltest.MariaDB(t), size(20_000, 100_000)) })
-	t.Run("sqlite", func(t *testing.T) { cleanUp(t, sqltest.SQLite(t), size(20_000, 100_000)) })
+	t.Run("postgres", func(t *testing.T) { cleanUp(t, sqltest.Postgres(t), size(4_000, 1_000_000)) })
+	t.Run("mariadb", func(t *testing.T) { cleanUp(t, sqltest.MariaDB(t), size(4_000, 100_000)) })
+	t.Run("sqlite", func(t *testing.T) { cleanUp(t, sqltest.SQLite(t), size(4_000, 100_000)) })
 }
 
 func cleanUp(t *testing.T, d sqltest.Database, rows int) {

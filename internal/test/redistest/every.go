@@ -23,6 +23,17 @@ var patience = func() time.Duration {
 // keys of its own.
 func Every(t *testing.T, test func(t *testing.T, client redis.UniversalClient)) {
 	t.Helper()
+	Servers(t, test)
+	t.Run("miniredis", func(t *testing.T) {
+		t.Parallel()
+		_, client := Mini(t)
+		test(t, client)
+	})
+}
+
+// Servers is Every without miniredis.
+func Servers(t *testing.T, test func(t *testing.T, client redis.UniversalClient)) {
+	t.Helper()
 	t.Run("redis", func(t *testing.T) {
 		t.Parallel()
 		test(t, Shared(t).Client(t))
@@ -30,11 +41,6 @@ func Every(t *testing.T, test func(t *testing.T, client redis.UniversalClient)) 
 	t.Run("cluster", func(t *testing.T) {
 		t.Parallel()
 		test(t, SharedCluster(t).Client(t))
-	})
-	t.Run("miniredis", func(t *testing.T) {
-		t.Parallel()
-		_, client := Mini(t)
-		test(t, client)
 	})
 }
 
