@@ -21,7 +21,7 @@ vet: ## go vet of every module
 	@.ci/each go vet ./...
 
 demo: ## the shop under fire, both ways side by side (ARGS='--help' for its flags)
-	@go run ./cmd/luatx demo $(ARGS)
+	@go run -trimpath ./cmd/luatx demo $(ARGS)
 
 test: found ## all tests but the long ones and those of make cluster; installs missing servers as root on Debian, unless SETUP=0
 	@.ci/test -skip '/^cluster$$'
@@ -86,6 +86,6 @@ clean: ## remove what the targets built
 
 .PHONY: found
 found:
-	@go run ./internal/test/redistest/found
-	@go run ./sqltx/sqltest/found
-	@go run ./contrib/amqp/internal/rabbit/found
+	@go run -trimpath ./internal/test/redistest/found
+	@go run -trimpath ./sqltx/sqltest/found
+	@go run -trimpath ./contrib/amqp/internal/rabbit/found
