@@ -7,6 +7,7 @@ SERVERS =
 SEED ?= 0
 VERSION =
 ONLY =
+RUN = CGO_ENABLED=0 go run -trimpath# shares what the tests have compiled
 
 .NOTPARALLEL:
 .PHONY: help build vet demo test race cluster fuzz mutants torture matrix lint bench api vuln docs verify setup fmt release clean
@@ -21,16 +22,16 @@ vet: ## go vet of every module
 	@.ci/each go vet ./...
 
 demo: ## the shop under fire, both ways side by side (ARGS='--help' for its flags)
-	@go run -trimpath ./cmd/luatx demo $(ARGS)
+	@$(RUN) ./cmd/luatx demo $(ARGS)
 
 test: found ## all tests but the long ones and those of make cluster; installs missing servers as root on Debian, unless SETUP=0
-	@.ci/test -skip '/^cluster$$'
+	@.ci/test -skip 'Cluster|/^cluster$$'
 
 race: found ## all tests under the race detector; needs a C compiler
 	@CGO_ENABLED=1 .ci/each go test -race ./...
 
-cluster: found ## the tests again, but those that run on several servers on a cluster only
-	@.ci/test -run '/^cluster$$'
+cluster: found ## the tests of clusters, and those of several servers on a cluster only
+	@.ci/test -run 'Cluster|/^cluster$$'
 
 fuzz: ## every fuzz target for FUZZTIME (10s)
 	@.ci/each "$$PWD/.ci/fuzz" $(FUZZTIME)
@@ -69,9 +70,9 @@ verify: race cluster fuzz api ## everything that takes longer than make test
 
 setup: ## fetch modules, servers to test with (Debian, Ubuntu), the linter, Vale and Hugo
 	@.ci/each go list -deps -test ./... >/dev/null
-	@SETUP=1 go run ./internal/test/redistest/found
-	@SETUP=1 go run ./sqltx/sqltest/found
-	@SETUP=1 go run ./contrib/amqp/internal/rabbit/found
+	@SETUP=1 $(RUN) ./internal/test/redistest/found
+	@SETUP=1 $(RUN) ./sqltx/sqltest/found
+	@SETUP=1 $(RUN) ./contrib/amqp/internal/rabbit/found
 	@.ci/linter >/dev/null
 	@for module in internal/prose internal/site; do (cd $$module && GOWORK=off go list -deps -test ./... tool >/dev/null) || exit; done
 
@@ -86,6 +87,6 @@ clean: ## remove what the targets built
 
 .PHONY: found
 found:
-	@go run -trimpath ./internal/test/redistest/found
-	@go run -trimpath ./sqltx/sqltest/found
-	@go run -trimpath ./contrib/amqp/internal/rabbit/found
+	@$(RUN) ./internal/test/redistest/found
+	@$(RUN) ./sqltx/sqltest/found
+	@$(RUN) ./contrib/amqp/internal/rabbit/found

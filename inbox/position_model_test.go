@@ -437,7 +437,7 @@ func (m *partitionModel) compare() {
 // TestPositionsDecideAsTheModel delivers, delivers again, fails, parks, loses replies, changes owners and rewinds at random.
 func TestPositionsDecideAsTheModel(t *testing.T) {
 	t.Parallel()
-	seed, runs, steps := uint64(1), 3, 60
+	seed, runs, steps := uint64(1), 2, 60
 	if os.Getenv("LUATX_VERIFY") != "" {
 		seed, runs, steps = rand.Uint64(), 8, 200
 	}

@@ -71,7 +71,7 @@ var orderInvariants = []invariant{
 
 func TestHeadOfALaneIsFoundBehindManyMembersWithoutABody(t *testing.T) {
 	t.Parallel()
-	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
+	redistest.Servers(t, func(t *testing.T, client redis.UniversalClient) {
 		for _, gone := range []int{100, 250} {
 			s := newShop(t, client)
 			s.furnish(t)

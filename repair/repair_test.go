@@ -155,7 +155,7 @@ func (s *shop) damage(t testing.TB, command []any) {
 // TestCheckReportsAndFixRepairsEveryBrokenInvariant uses healed.
 func TestCheckReportsAndFixRepairsEveryBrokenInvariant(t *testing.T) {
 	t.Parallel()
-	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
+	redistest.Servers(t, func(t *testing.T, client redis.UniversalClient) {
 		for _, c := range slices.Concat(invariants, orderInvariants, inboxInvariants) {
 			s := newShop(t, client)
 			s.furnish(t)

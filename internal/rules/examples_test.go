@@ -69,11 +69,7 @@ func TestExampleProblemsAreFound(t *testing.T) {
 func TestPackagesHaveExamples(t *testing.T) {
 	t.Parallel()
 	seen, files := map[string]bool{}, trackedFiles(t, "_test.go")
-	var packages []listed
-	for _, dir := range moduleDirs(t) {
-		packages = append(packages, goList(t, dir, "./...")...)
-	}
-	for _, p := range packages {
+	for _, p := range everyPackage(t) {
 		pkg, own := relative(p.ImportPath)
 		if !own || slices.ContainsFunc(notPublic, func(tree string) bool { return inTree(pkg, tree) }) {
 			continue

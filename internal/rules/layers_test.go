@@ -127,7 +127,5 @@ func TestLayerProblemsAreFound(t *testing.T) {
 
 func TestPackagesRespectTheLayers(t *testing.T) {
 	t.Parallel()
-	for _, dir := range moduleDirs(t) {
-		report(t, layerProblems(goList(t, dir, "./...")))
-	}
+	report(t, layerProblems(everyPackage(t)))
 }

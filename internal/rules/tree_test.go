@@ -56,6 +56,16 @@ func moduleDirs(t *testing.T) []string {
 	return strings.Split(strings.TrimSpace(string(output(t, root, "go", "list", "-m", "-f", "{{.Dir}}"))), "\n")
 }
 
+// everyPackage returns the packages of all modules.
+func everyPackage(t *testing.T) []listed {
+	t.Helper()
+	var patterns []string
+	for _, dir := range moduleDirs(t) {
+		patterns = append(patterns, dir+"/...")
+	}
+	return goList(t, root, patterns...)
+}
+
 // trackedFiles returns the slashed paths of the existing files under version control that end in the suffix.
 func trackedFiles(t *testing.T, suffix string) []string {
 	t.Helper()
