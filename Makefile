@@ -7,7 +7,8 @@ SERVERS =
 SEED ?= 0
 VERSION =
 ONLY =
-RUN = CGO_ENABLED=0 go run -trimpath# shares what the tests have compiled
+# What .ci/test has compiled is not compiled again.
+RUN = CGO_ENABLED=0 go run -trimpath
 
 .NOTPARALLEL:
 .PHONY: help build vet demo test race cluster fuzz mutants torture matrix lint bench api vuln docs verify setup fmt release clean
