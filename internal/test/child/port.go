@@ -1,6 +1,7 @@
 package child
 
 import (
+	"context"
 	"errors"
 	"math/rand/v2"
 	"net"
@@ -28,7 +29,7 @@ func FreePort() (int, error) {
 }
 
 func isFree(port int) bool {
-	listener, err := net.Listen("tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(port)))
+	listener, err := new(net.ListenConfig).Listen(context.Background(), "tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(port)))
 	if err != nil {
 		return false
 	}
