@@ -56,7 +56,7 @@ func newBrowser(t testing.TB) *tab {
 	t.Helper()
 	options := append(chromedp.DefaultExecAllocatorOptions[:], //nolint:gocritic // an array's slice
 		chromedp.ExecPath(chromium(t)), chromedp.NoSandbox, chromedp.DisableGPU, chromedp.WindowSize(1280, 900))
-	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute) // outlives the test's context, so that the browser ends in order
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute) // outlives the test's context, so that the browser ends in order
 	t.Cleanup(cancel)
 	ctx, stop := chromedp.NewExecAllocator(ctx, options...)
 	t.Cleanup(stop)
