@@ -31,7 +31,7 @@ test: found ## all tests but the long ones and those of make cluster; installs m
 race: found ## all tests under the race detector; needs a C compiler
 	@CGO_ENABLED=1 .ci/each go test -race ./...
 
-cluster: found ## the tests of clusters, and those of several servers on a cluster only
+cluster: found ## the tests of clusters, and on a cluster those that run on any server
 	@.ci/test -run 'Cluster|/^cluster$$'
 
 fuzz: ## every fuzz target for FUZZTIME (10s)

@@ -137,7 +137,7 @@ func (n *Node) Close() error {
 	return n.err
 }
 
-// freePorts returns different ports below those of outgoing connections, which no other test gets while the node starts.
+// freePorts returns different ports. No outgoing connection gets one of them while the node starts.
 func freePorts(n int) ([]int, error) {
 	var ports []int
 	for len(ports) < n {
