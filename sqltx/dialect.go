@@ -41,6 +41,9 @@ type Dialect struct {
 	// DeleteSome deletes about as many rows as its last argument. %[1]s is the table, and %[2]s the condition, which has one
 	// argument and may occur more than once.
 	DeleteSome string
+	// OrderingKeys selects the ordering keys of unpublished rows, ordering_key, in ascending order: those after its first argument,
+	// at most as many as its second. %[1]s is the table. It should read one row of each key.
+	OrderingKeys string
 	// Notify notifies the listeners of the channel that is its only argument, at the commit. Defaults to none.
 	Notify string
 	// Before and After run on the connection before and after each transaction.

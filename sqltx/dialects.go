@@ -33,6 +33,13 @@ const (
 )`
 )
 
+// recursiveKeys jumps from one ordering key to the next one in the index.
+const recursiveKeys = `WITH RECURSIVE k(ordering_key, n) AS (
+	SELECT MIN(ordering_key), 1 FROM %[1]s WHERE published = FALSE AND ordering_key > ?
+	UNION ALL SELECT (SELECT MIN(o.ordering_key) FROM %[1]s o WHERE o.published = FALSE AND o.ordering_key > k.ordering_key), n + 1
+		FROM k WHERE ordering_key IS NOT NULL AND n < ?)
+	SELECT ordering_key FROM k WHERE ordering_key IS NOT NULL`
+
 // PostgreSQL returns the dialect of PostgreSQL 13 and later.
 func PostgreSQL() Dialect {
 	return Dialect{
@@ -45,21 +52,22 @@ func PostgreSQL() Dialect {
 		},
 		OutboxSchema: []string{
 			PostgresOutboxSchema,
-			`CREATE INDEX IF NOT EXISTS "%[2]s_due" ON %[1]s (next_attempt_at, id) WHERE published = FALSE AND parked = FALSE`,
+			`CREATE INDEX IF NOT EXISTS "%[2]s_due" ON %[1]s (next_attempt_at, id) WHERE published = FALSE AND parked = FALSE AND ordering_key IS NULL`,
 			`CREATE INDEX IF NOT EXISTS "%[2]s_order" ON %[1]s (ordering_key, id) WHERE published = FALSE AND ordering_key IS NOT NULL`,
 			`CREATE INDEX IF NOT EXISTS "%[2]s_leased" ON %[1]s (ordering_key, next_attempt_at) WHERE published = FALSE AND ordering_key IS NOT NULL AND lease IS NOT NULL`,
 			`CREATE INDEX IF NOT EXISTS "%[2]s_parked" ON %[1]s (id) WHERE parked = TRUE`,
 			`CREATE INDEX IF NOT EXISTS "%[2]s_created" ON %[1]s (created_at)`,
 		},
-		InitLock:    `SELECT pg_advisory_xact_lock(7237954630001)`, // IF NOT EXISTS fails for concurrent creations
-		OnDuplicate: ` ON CONFLICT DO NOTHING`,
-		SkipLocked:  ` FOR UPDATE SKIP LOCKED`,
-		Returning:   true,
-		NowMillis:   `CAST(extract(epoch FROM now()) * 1000 AS BIGINT)`,
-		Ago:         `now() - CAST(? AS BIGINT) * interval '1 millisecond'`,
-		DeleteSome:  `DELETE FROM %[1]s WHERE %[2]s AND ctid = ANY (ARRAY(SELECT ctid FROM %[1]s WHERE %[2]s LIMIT ? FOR UPDATE SKIP LOCKED))`, // partitions may have the same ctid
-		Notify:      `SELECT pg_notify(?, '')`,
-		Isolation:   sql.LevelReadCommitted,
+		InitLock:     `SELECT pg_advisory_xact_lock(7237954630001)`, // IF NOT EXISTS fails for concurrent creations
+		OnDuplicate:  ` ON CONFLICT DO NOTHING`,
+		SkipLocked:   ` FOR UPDATE SKIP LOCKED`,
+		Returning:    true,
+		NowMillis:    `CAST(extract(epoch FROM now()) * 1000 AS BIGINT)`,
+		Ago:          `now() - CAST(? AS BIGINT) * interval '1 millisecond'`,
+		DeleteSome:   `DELETE FROM %[1]s WHERE %[2]s AND ctid = ANY (ARRAY(SELECT ctid FROM %[1]s WHERE %[2]s LIMIT ? FOR UPDATE SKIP LOCKED))`, // partitions may have the same ctid
+		OrderingKeys: recursiveKeys,
+		Notify:       `SELECT pg_notify(?, '')`,
+		Isolation:    sql.LevelReadCommitted,
 		Retryable: func(err error) bool {
 			return slices.Contains([]string{"40001", "40P01"}, sqlState(err)) // serialization failure, deadlock
 		},
@@ -93,8 +101,8 @@ const (
     next_attempt_at  BIGINT NOT NULL DEFAULT 0,
     lease            VARCHAR(64) CHARACTER SET ascii COLLATE ascii_bin,
     last_error       TEXT CHARACTER SET utf8mb4,
-    INDEX luatx_due (published, parked, next_attempt_at, id),
-    INDEX luatx_order (ordering_key, published, id),
+    INDEX luatx_due (published, parked, ordering_key, next_attempt_at, id),
+    INDEX luatx_order (published, ordering_key, id),
     INDEX luatx_leased (ordering_key, published, lease),
     INDEX luatx_created (published, created_at)
 ) ENGINE=InnoDB`
@@ -109,11 +117,12 @@ func MySQL() Dialect {
 		OutboxSchema: []string{MySQLOutboxSchema},
 		// INSERT IGNORE would treat a row that cannot be written as a duplicate. The counter distinguishes the two, regardless of
 		// how the connection counts rows.
-		OnDuplicate: ` ON DUPLICATE KEY UPDATE deliveries = deliveries + 1`,
-		SkipLocked:  ` FOR UPDATE SKIP LOCKED`,
-		NowMillis:   `CAST(UNIX_TIMESTAMP(NOW(3)) * 1000 AS SIGNED)`,
-		Ago:         `NOW(6) - INTERVAL (? * 1000) MICROSECOND`,
-		DeleteSome:  `DELETE FROM %[1]s WHERE %[2]s LIMIT ?`,
+		OnDuplicate:  ` ON DUPLICATE KEY UPDATE deliveries = deliveries + 1`,
+		SkipLocked:   ` FOR UPDATE SKIP LOCKED`,
+		NowMillis:    `CAST(UNIX_TIMESTAMP(NOW(3)) * 1000 AS SIGNED)`,
+		Ago:          `NOW(6) - INTERVAL (? * 1000) MICROSECOND`,
+		DeleteSome:   `DELETE FROM %[1]s WHERE %[2]s LIMIT ?`,
+		OrderingKeys: `SELECT ordering_key FROM %[1]s WHERE published = FALSE AND ordering_key > ? GROUP BY ordering_key ORDER BY ordering_key LIMIT ?`,
 		// After a deadlock, the server has rolled back. It would commit each following statement separately, unless autocommit is
 		// off.
 		Before:    []string{`SET autocommit = 0`},
@@ -166,18 +175,19 @@ func SQLite() Dialect {
 		},
 		OutboxSchema: []string{
 			SQLiteOutboxSchema,
-			`CREATE INDEX IF NOT EXISTS %[3]s"%[2]s_due" ON "%[2]s" (next_attempt_at, id) WHERE published = FALSE AND parked = FALSE`,
+			`CREATE INDEX IF NOT EXISTS %[3]s"%[2]s_due" ON "%[2]s" (next_attempt_at, id) WHERE published = FALSE AND parked = FALSE AND ordering_key IS NULL`,
 			`CREATE INDEX IF NOT EXISTS %[3]s"%[2]s_order" ON "%[2]s" (ordering_key, id) WHERE published = FALSE AND ordering_key IS NOT NULL`,
 			`CREATE INDEX IF NOT EXISTS %[3]s"%[2]s_leased" ON "%[2]s" (ordering_key, next_attempt_at) WHERE published = FALSE AND ordering_key IS NOT NULL AND lease IS NOT NULL`,
 			`CREATE INDEX IF NOT EXISTS %[3]s"%[2]s_parked" ON "%[2]s" (id) WHERE parked = TRUE`,
 			`CREATE INDEX IF NOT EXISTS %[3]s"%[2]s_created" ON "%[2]s" (created_at)`,
 		},
-		OnDuplicate: ` ON CONFLICT DO NOTHING`,
-		Returning:   true,
-		NowMillis:   `CAST((julianday('now') - 2440587.5) * 86400000 AS INTEGER)`,
-		Ago:         `strftime('%Y-%m-%dT%H:%M:%fZ', 'now', (? / -1000.0) || ' seconds')`,
-		DeleteSome:  `DELETE FROM %[1]s WHERE rowid IN (SELECT rowid FROM %[1]s WHERE %[2]s LIMIT ?)`,
-		Guarded:     true,
+		OnDuplicate:  ` ON CONFLICT DO NOTHING`,
+		Returning:    true,
+		NowMillis:    `CAST((julianday('now') - 2440587.5) * 86400000 AS INTEGER)`,
+		Ago:          `strftime('%Y-%m-%dT%H:%M:%fZ', 'now', (? / -1000.0) || ' seconds')`,
+		DeleteSome:   `DELETE FROM %[1]s WHERE rowid IN (SELECT rowid FROM %[1]s WHERE %[2]s LIMIT ?)`,
+		OrderingKeys: recursiveKeys,
+		Guarded:      true,
 		Retryable: func(err error) bool {
 			number, ok := errorNumber(err, "Code")
 			return ok && (number&0xff == 5 || number&0xff == 6) || err != nil && strings.Contains(err.Error(), "database is locked")

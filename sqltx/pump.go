@@ -28,6 +28,11 @@ type pump struct {
 	lanes  map[string]*lane // by ordering key
 	holds  map[*held]bool   // all claimed rows that are not written
 	claims int
+
+	// Where the search for the first events of ordering keys is. Used by the loop only.
+	after   string // the last key that was examined; empty at the beginning
+	again   bool   // keys up to it may have become due since
+	examine int    // number of keys to examine; 0: as many as there is room for
 }
 
 // lane holds the events of an ordering key that this process has claimed.
@@ -81,18 +86,27 @@ func (s *pump) run(ctx context.Context) {
 
 	poll := time.NewTimer(0)
 	renew := time.Tick(s.cfg.Lease / 3)
+	at := make(chan struct{})
+	close(at)
 	for look := false; ctx.Err() == nil; {
-		look = s.absorb() || look
+		if s.absorb() {
+			look, s.again = true, true
+		}
 		if look && s.room() > 0 {
 			if look = s.claim(work); !look {
 				poll.Reset(s.cfg.PollInterval)
 			}
+		}
+		var atOnce <-chan struct{}
+		if look && s.room() > 0 {
+			atOnce = at
 		}
 		out, next := s.next()
 		select {
 		case <-ctx.Done():
 		case out <- next:
 			s.handedOut()
+		case <-atOnce:
 		case <-s.signal:
 		case <-poll.C:
 			look = true

@@ -103,7 +103,7 @@ func TestPublisherPollsAgainAtOnceAfterAFullBatch(t *testing.T) {
 		lines  int
 	}{
 		"nothing in it":           {nil, []time.Duration{0, 500 * ms, 1000 * ms}, "level=", 0},
-		"not to be had":           {refuse(claiming, nil), []time.Duration{0, 500 * ms, 1000 * ms}, "claim failed", 3},
+		"not to be had":           {refuse(claiming, once(claiming)), []time.Duration{0, 500 * ms, 1000 * ms}, "claim failed", 3},
 		"less than a batch":       {once(claiming, rows(1, 1, 1)), []time.Duration{0, 500 * ms, 1000 * ms}, "level=", 0},
 		"a batch":                 {once(claiming, rows(1, 2, 1)), []time.Duration{0, 0, 500 * ms, 1000 * ms}, "level=", 0},
 		"a batch whose keys fail": {refuse(contesting, once(claiming, rows(1, 2, 1, "a", "b"))), []time.Duration{0, 0, 500 * ms, 1000 * ms}, "claim of ordered events failed", 1},

@@ -163,7 +163,7 @@ func TestClaimsAndCleanupsHaveTheIsolationOfTheDialect(t *testing.T) {
 	for name, act := range map[string]func(*sql.DB) error{
 		"claim": func(db *sql.DB) error {
 			p := &pump{OutboxPublisher: NewOutboxPublisher(OutboxPublisherConfig{DB: db, Dialect: dialect})}
-			_, err := p.leaseRows(t.Context(), "mine", 7)
+			_, err := p.leaseRows(t.Context(), "mine", 7, "TRUE")
 			return err
 		},
 		"cleanup": func(db *sql.DB) error {

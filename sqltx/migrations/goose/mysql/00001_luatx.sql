@@ -24,8 +24,8 @@ CREATE TABLE IF NOT EXISTS `outbox` (
     next_attempt_at  BIGINT NOT NULL DEFAULT 0,
     lease            VARCHAR(64) CHARACTER SET ascii COLLATE ascii_bin,
     last_error       TEXT CHARACTER SET utf8mb4,
-    INDEX luatx_due (published, parked, next_attempt_at, id),
-    INDEX luatx_order (ordering_key, published, id),
+    INDEX luatx_due (published, parked, ordering_key, next_attempt_at, id),
+    INDEX luatx_order (published, ordering_key, id),
     INDEX luatx_leased (ordering_key, published, lease),
     INDEX luatx_created (published, created_at)
 ) ENGINE=InnoDB;

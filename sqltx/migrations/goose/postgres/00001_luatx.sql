@@ -26,7 +26,7 @@ CREATE TABLE IF NOT EXISTS "outbox" (
     last_error       TEXT
 );
 
-CREATE INDEX IF NOT EXISTS "outbox_due" ON "outbox" (next_attempt_at, id) WHERE published = FALSE AND parked = FALSE;
+CREATE INDEX IF NOT EXISTS "outbox_due" ON "outbox" (next_attempt_at, id) WHERE published = FALSE AND parked = FALSE AND ordering_key IS NULL;
 
 CREATE INDEX IF NOT EXISTS "outbox_order" ON "outbox" (ordering_key, id) WHERE published = FALSE AND ordering_key IS NOT NULL;
 
