@@ -1,7 +1,6 @@
 package outbox
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -195,9 +194,7 @@ func (s *Store) FindPending(ctx context.Context, limit int) ([]Event, error) {
 		if found, err = s.due(ctx, shard.Slot, limit, found); err != nil {
 			return nil, err
 		}
-		slices.SortStableFunc(found, func(a, b Event) int {
-			return cmp.Or(a.At.Compare(b.At), cmp.Compare(a.Slot, b.Slot))
-		})
+		slices.SortStableFunc(found, func(a, b Event) int { return a.At.Compare(b.At) })
 		found = found[:min(limit, len(found))]
 	}
 	return found, nil

@@ -20,7 +20,7 @@ import (
 // The ways to drain a backlog.
 const (
 	theRelay      = "luatx relay"
-	relayForgets  = "luatx relay that does not keep sent ids"
+	relayRemember = "luatx relay, ids given by the caller"
 	relayOfMany   = "luatx relay, 16 tags"
 	streamLoop    = "XREADGROUP 100, then XACK with XDEL"
 	decodingLoop  = "the same loop, decoding the events"
@@ -81,17 +81,17 @@ type drainer struct {
 }
 
 func drainers(b *bed) []measure.Way {
-	relays := func(name string, tags int, cfg relay.Config) measure.Way {
-		return way(name, b, func() (drainer, error) { return newRelayDrainer(b.client, tags, cfg) })
+	relays := func(name string, tags int, event func(int) (luatx.Event, error)) measure.Way {
+		return way(name, b, func() (drainer, error) { return newRelayDrainer(b.client, tags, event) })
 	}
 	loops := func(name string, l loop) measure.Way {
 		l.client = b.client
 		return way(name, b, func() (drainer, error) { return drainer{l.fill, l.drain, l.left}, nil })
 	}
 	return []measure.Way{
-		relays(theRelay, 1, relay.Config{}),
-		relays(relayForgets, 1, relay.Config{SentRetention: -1}),
-		relays(relayOfMany, 16, relay.Config{}),
+		relays(theRelay, 1, derived),
+		relays(relayRemember, 1, event),
+		relays(relayOfMany, 16, derived),
 		loops(streamLoop, loop{count: readAtOnce}),
 		loops(decodingLoop, loop{count: readAtOnce, decode: true}),
 		loops(fusedLoop, loop{count: readAtOnce, fused: true}),
@@ -128,15 +128,14 @@ func way(name string, b *bed, begin func() (drainer, error)) measure.Way {
 }
 
 // newRelayDrainer returns a relay with usual settings that finds the backlog when it starts.
-func newRelayDrainer(client redis.UniversalClient, tags int, cfg relay.Config) (drainer, error) {
+func newRelayDrainer(client redis.UniversalClient, tags int, event func(int) (luatx.Event, error)) (drainer, error) {
 	keyspace := luatx.Partitions(tags)
 	tr, err := transactor(client, keyspace, quiet)
 	if err != nil {
 		return drainer{}, err
 	}
-	cfg.Logger = tr.Config().Logger
 	return drainer{
-		fill: func(ctx context.Context, n int) error { return fill(ctx, tr, aggregates(keyspace, tags), 0, n) },
+		fill: func(ctx context.Context, n int) error { return fill(ctx, tr, aggregates(keyspace, tags), event, 0, n) },
 		drain: func(ctx context.Context, n int) error {
 			var published atomic.Int64
 			ctx, all := context.WithCancel(ctx)
@@ -146,7 +145,7 @@ func newRelayDrainer(client redis.UniversalClient, tags int, cfg relay.Config) (
 					all()
 				}
 				return nil
-			}), cfg)
+			}), relay.Config{Logger: tr.Config().Logger})
 			if err != nil {
 				return err
 			}

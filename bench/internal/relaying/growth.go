@@ -101,7 +101,7 @@ func (l *backlog) name() string { return fmt.Sprint(l.size, " pending") }
 func (l *backlog) refill(ctx context.Context) error {
 	waiting, err := pending(ctx, l.tr)
 	if n := l.size - int(waiting); err == nil && n > 0 {
-		err = fill(ctx, l.tr, []string{"a"}, l.next, n)
+		err = fill(ctx, l.tr, []string{"a"}, event, l.next, n)
 		l.next += n
 	}
 	return err

@@ -4,6 +4,7 @@ package relaying
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -96,13 +97,21 @@ func event(i int) (luatx.Event, error) {
 	return luatx.Event{ID: id, Body: body}, err
 }
 
+// derived returns the event with a number and without an id, so that it gets one from its transaction.
+func derived(int) (luatx.Event, error) {
+	return luatx.Event{
+		Data:       json.RawMessage(data),
+		Attributes: message.Attributes{"source": "/bench", "type": "order.placed", "datacontenttype": "application/json"},
+	}, nil
+}
+
 // data is the data of each event.
 var data = []byte(`{"order":"8c2f","customer":"4711","lines":[{"sku":"a-1","pence":1250,"count":2},{"sku":"b-2","pence":399,"count":1}],"total":2899}`)
 
 const atOnce = 1000 // events per transaction when filling an outbox
 
 // fill commits events, several per transaction, to each of the aggregates in turn.
-func fill(ctx context.Context, tr *luatx.Transactor, aggregates []string, from, n int) error {
+func fill(ctx context.Context, tr *luatx.Transactor, aggregates []string, event func(int) (luatx.Event, error), from, n int) error {
 	for first := from; first < from+n; first += atOnce {
 		_, err := tr.Transact(ctx, aggregates[first/atOnce%len(aggregates)], func(tx *luatx.Tx) error {
 			for i := first; i < min(first+atOnce, from+n); i++ {
