@@ -162,3 +162,31 @@ func TestClaimLeasesNoKeyThatAnotherLeaseHolds(t *testing.T) {
 		})
 	}
 }
+
+func TestClaimSharesTheRoomAmongTheKeysThatItClaimed(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		size, heads int
+		found       [][]any
+		asked       string
+		want        []int64
+	}{
+		"not evenly":           {5, 2, [][]any{follower(3, 0, "a", false, false), follower(5, 0, "a", false, false), follower(4, 0, "b", false, false), follower(6, 0, "b", false, false)}, "[a 1 2 b 2 2]", []int64{3, 4, 5}},
+		"less than one a key":  {4, 3, [][]any{follower(4, 0, "a", false, false)}, "[a 1 1]", []int64{4}},
+		"exactly one for each": {4, 2, [][]any{follower(3, 0, "a", false, false), follower(4, 0, "b", false, false)}, "[a 1 1 b 2 1]", []int64{3, 4}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			db := &answers{answer: byPart(map[string][][]any{claiming: rows(1, c.heads, 1, "a", "b", "c"), following: c.found})}
+			inBubble(t, db, OutboxPublisherConfig{BatchSize: c.size}, func(_ <-chan *message.RawMessage, _ *OutboxPublisher, _ func(), _ *rig.Lines) {
+				synctest.Wait()
+				if found := db.of(following); len(found) != 1 || fmt.Sprint(found[0].args) != c.asked {
+					t.Errorf("looked for %v, want %s", found, c.asked)
+				}
+				if leases := db.of(leasing); len(leases) != 1 || !slices.Equal(ids(leases[0].args[2:]), c.want) {
+					t.Errorf("leased %v, want %v", leases, c.want)
+				}
+			})
+		})
+	}
+}
