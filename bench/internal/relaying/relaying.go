@@ -24,7 +24,7 @@ func Group() suite.Group { return suite.Group{Name: "relay", Run: run} }
 
 const intro = `This section measures the handling of events after their commit. The publisher of the relays discards the events, so the figures
 show only the cost of the queue: reading events and recording which of them were sent. A *relay* counts attempts, holds leases,
-decodes every event and remembers the ids of the events that it has sent. The loops over a stream do none of that.`
+decodes every event, and remembers the ids that callers gave. The loops over a stream do none of that.`
 
 // part is one measurement of the group, which adds its result to the report.
 type part struct {
