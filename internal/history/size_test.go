@@ -1,6 +1,7 @@
 package history_test
 
 import (
+	"errors"
 	"fmt"
 	"strconv"
 	"strings"
@@ -31,6 +32,21 @@ func crowd(t testing.TB, h *history.History, length int) {
 	redistest.Must(t, err)
 }
 
+// fullInterval fills the current interval and returns it with its dump. If it ends meanwhile, the next one is filled.
+func fullInterval(t testing.TB, client *redis.Client, h *history.History, r history.Resolution, length int) (time.Time, string) {
+	t.Helper()
+	for {
+		crowd(t, h, length)
+		now, err := h.Now(redistest.Soon(t))
+		redistest.Must(t, err)
+		whole, err := client.Dump(redistest.Soon(t), h.IntervalKey(r, now)).Result()
+		if !errors.Is(err, redis.Nil) {
+			redistest.Must(t, err)
+			return now, whole
+		}
+	}
+}
+
 func TestFullHistoryTakesLessThan5MB(t *testing.T) {
 	t.Parallel()
 	for _, length := range []int{6, 20, 60} {
@@ -41,12 +57,8 @@ func TestFullHistoryTakesLessThan5MB(t *testing.T) {
 			before := used(t, client)
 			intervals := 0
 			for _, r := range []history.Resolution{history.Fine(), history.Coarse()} {
-				crowd(t, h, length)
-				now, err := h.Now(ctx)
-				redistest.Must(t, err)
+				now, whole := fullInterval(t, client, h, r, length)
 				key := h.IntervalKey(r, now)
-				whole, err := client.Dump(ctx, key).Result()
-				redistest.Must(t, err)
 				if ttl := client.PTTL(ctx, key).Val(); ttl <= 0 || ttl > r.Keep+r.Step {
 					t.Errorf("%v: the interval expires in %v", r, ttl)
 				}
