@@ -401,6 +401,21 @@ func TestNewRejectsInvalidConfig(t *testing.T) {
 
 // TestFixWithAShorterRetentionKeepsNewIDs checks that Fix with a shorter retention forgets no id and no kept reply that is younger
 // than this retention, and that it removes both from an idle shard afterwards.
+// TestFixRemembersASentIDForAWholeRetention tests an id whose time was lost: it is not forgotten too early.
+func TestFixRemembersASentIDForAWholeRetention(t *testing.T) {
+	t.Parallel()
+	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
+		s := newShop(t, client)
+		s.furnish(t)
+		s.damage(t, []any{"ZREM", "@sent", "sent"})
+		named(t, newWorker(t, s.tr, repair.Config{}).Fix(redistest.Soon(t)))
+		at := time.UnixMilli(int64(client.ZScore(redistest.Soon(t), s.key("sent"), "sent").Val()))
+		if since := time.Since(at); since < -time.Minute || since > time.Minute {
+			t.Errorf("the id is remembered from %v on, want from now on", at)
+		}
+	})
+}
+
 func TestFixWithAShorterRetentionKeepsNewIDs(t *testing.T) {
 	t.Parallel()
 	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {

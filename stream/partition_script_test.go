@@ -75,6 +75,25 @@ func (p rawPartition) noted() string {
 }
 
 // TestOwnerOfAPartitionReadsUnfinishedEntriesFirstAndEachOfThemAlone runs on every server, and on one whose clock does not change.
+func TestNoteOfAConsumerThatLostEntriesExpires48HoursAfterTheLastOne(t *testing.T) {
+	t.Parallel()
+	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
+		p := newRawPartition(t, client)
+		for _, id := range []string{"1-0", "2-0"} {
+			p.add(id)
+			p.deliver("other")
+			if got := p.read(2, 0, 0); !strings.HasPrefix(got, "[old "+id) {
+				t.Fatalf("read %s", got)
+			}
+			if left := client.PTTL(t.Context(), p.taken).Val(); left < 47*time.Hour {
+				t.Errorf("after the loss of %s, the note expires in %v", id, left)
+			}
+			p.ack(id)
+			redistest.Must(t, client.PExpire(t.Context(), p.taken, time.Hour).Err())
+		}
+	})
+}
+
 func TestOwnerOfAPartitionReadsUnfinishedEntriesFirstAndEachOfThemAlone(t *testing.T) {
 	t.Parallel()
 	redistest.Every(t, readRawPartition)

@@ -62,6 +62,7 @@ func TestGuardOfEveryKindOfReplyNoticesAChange(t *testing.T) {
 		{"pairs", "HSET K a b c d", "HSET K a d c b", "HDEL K a|HSET K a b", func(c redis.Cmdable, k string) redis.Cmder { return c.HGetAll(t.Context(), k) }},
 		{"values there twice", "HSET K a x b x c z", "HSET K a y b y", "HSET K a z c x", func(c redis.Cmdable, k string) redis.Cmder { return c.HVals(t.Context(), k) }},
 		{"field and value", "HSET K ab c", "DEL K|HSET K a bc", "HSET K ab c", func(c redis.Cmdable, k string) redis.Cmder { return c.HGetAll(t.Context(), k) }},
+		{"a separator in a field or value", "HSET K a:b c", "DEL K|HSET K a b:c", "HSET K a:b c", func(c redis.Cmdable, k string) redis.Cmder { return c.HGetAll(t.Context(), k) }},
 		{"order", "RPUSH K a b", "RPOPLPUSH K K", "RPUSH K c|RPOP K", func(c redis.Cmdable, k string) redis.Cmder { return c.LRange(t.Context(), k, 0, -1) }},
 		{"range of a sorted set", "ZADD K 1 a 2 b", "ZADD K 3 a", "ZADD K 1 a", func(c redis.Cmdable, k string) redis.Cmder {
 			return c.ZRangeWithScores(t.Context(), k, 0, -1)

@@ -148,6 +148,43 @@ func TestConflictIsReportedOnlyIfNoCopyCanCommit(t *testing.T) {
 	assert.Equal(t, direct.Get(ctx, n).Val(), "", "applied after the conflict was reported")
 }
 
+// The first request is delayed while another transaction fills the outbox, so the retry finds it full. The outbox is then
+// emptied, so that only the tombstone rejects the delayed request.
+func TestFullOutboxIsReportedOnlyIfNoCopyCanCommit(t *testing.T) {
+	t.Parallel()
+	proxy, client, direct := rig.Proxied(t)
+	ctx, tr := redistest.Soon(t), rig.NewTransactor(t, client, func(c *luatx.Config) { c.OutboxCapacity = 1 })
+	other := rig.NewTransactor(t, direct, func(c *luatx.Config) { c.OutboxCapacity, c.Namespace = 1, tr.Config().Namespace })
+	n := rig.Key(t, tr, "a", "n")
+	rig.Warm(t, tr)
+	add := func(tr *luatx.Transactor, id string) error {
+		_, err := tr.Transact(ctx, "a", func(tx *luatx.Tx) error {
+			return errors.Join(luatx.Queued(tx.Pipeline().Incr(ctx, n)), tx.Emit(luatx.Event{ID: id, Body: []byte(`{"specversion":"1.0","id":"e","source":"s","type":"t"}`)}))
+		})
+		return err
+	}
+	var sent atomic.Bool
+	hold, commit := respproxy.NewHold(), respproxy.Containing(rig.ScriptSHA(t, tr, "commit"))
+	proxy.On(func(cmd []string) respproxy.Action {
+		if !commit(cmd) || !sent.CompareAndSwap(false, true) {
+			return respproxy.Pass()
+		}
+		rig.NoError(t, add(other, "first"))
+		return respproxy.HoldBy(hold)
+	})
+	if err := add(tr, "second"); !errors.Is(err, luatx.ErrOutboxFull) {
+		t.Fatalf("error is %v, want a full outbox", err)
+	}
+	shard := link.Of(tr).Scripts.Shard(slot.OfTag("a"))
+	for _, name := range []string{"entries", "pending", "counts"} {
+		rig.NoError(t, direct.Del(ctx, shard.Key(name)).Err())
+	}
+	before := rig.Executed(t, direct)
+	hold.Release()
+	redistest.Eventually(t, "the held request to arrive", func() bool { return rig.Executed(t, direct) > before })
+	assert.Equal(t, direct.Get(ctx, n).Val(), "1", "applied, with the transaction that was refused")
+}
+
 func TestRequestDeliveredTooLateChangesNothingAndItsIDCommitsLater(t *testing.T) {
 	t.Parallel()
 	proxy, client, direct := rig.Proxied(t)
