@@ -17,7 +17,7 @@ import (
 
 const deleting = "DELETE"
 
-var testDialect = Dialect{Name: "test", Quote: `"`, NowMillis: "NOW_MS", Ago: "AGO(?)", DeleteSome: "DELETE FROM %[1]s WHERE %[2]s LIMIT ?"}
+var testDialect = Dialect{Name: "test", Quote: `"`, NowMillis: "NOW_MS", OrderingKeys: "KEYS", Ago: "AGO(?)", DeleteSome: "DELETE FROM %[1]s WHERE %[2]s LIMIT ?"}
 
 func TestCleanupRejectsInvalidConfig(t *testing.T) {
 	t.Parallel()

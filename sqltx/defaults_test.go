@@ -25,6 +25,7 @@ func TestOutboxPublisherRejectsInvalidConfig(t *testing.T) {
 	t.Parallel()
 	for want, cfg := range map[string]OutboxPublisherConfig{
 		"OutboxPublisherConfig.DB": {Dialect: SQLite()},
+		"OrderingKeys of mine":     {DB: new(sql.DB), Dialect: Dialect{Name: "mine", Quote: `"`}},
 		"BackoffCap":               {DB: new(sql.DB), Dialect: SQLite(), BackoffBase: time.Second, BackoffCap: time.Second - 1},
 		"":                         {DB: new(sql.DB), Dialect: SQLite(), BackoffBase: time.Second, BackoffCap: time.Second},
 	} {

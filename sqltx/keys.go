@@ -144,8 +144,8 @@ type candidate struct {
 	isParked, waits bool
 }
 
-// followers leases rows behind claimed ones, in order, the same number for each key. No other publisher can claim them, because
-// the rows before them are not published.
+// followers leases rows behind claimed ones, in order, about the same number for each key. No other publisher can claim them,
+// because the rows before them are not published.
 func (s *pump) followers(ctx context.Context, lease string, heads []*held, room int) (later []*held, err error) {
 	first := map[string]*held{}
 	for _, h := range heads {

@@ -105,6 +105,10 @@ func NewOutboxPublisher(cfg OutboxPublisherConfig) *OutboxPublisher {
 		p.err = fmt.Errorf("outbox: OutboxPublisherConfig: %w", err)
 		return p
 	}
+	if p.dialect.OrderingKeys == "" {
+		p.err = fmt.Errorf("outbox: OutboxPublisherConfig.Dialect: OrderingKeys of %s is empty; set it, as PostgreSQL and MySQL do", p.dialect.Name)
+		return p
+	}
 	if p.table, err = p.dialect.table(p.cfg.Table); err != nil {
 		p.err = fmt.Errorf("outbox: OutboxPublisherConfig.Table: %w", err)
 	}

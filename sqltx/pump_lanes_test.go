@@ -395,7 +395,7 @@ func TestClaimWorksOnDatabasesWithoutReturning(t *testing.T) {
 				}
 				return answer(statement, args)
 			}}
-			p := &pump{OutboxPublisher: NewOutboxPublisher(OutboxPublisherConfig{DB: db.open(t), Dialect: Dialect{Name: "test", Quote: `"`, NowMillis: "NOW_MS"}})}
+			p := &pump{OutboxPublisher: NewOutboxPublisher(OutboxPublisherConfig{DB: db.open(t), Dialect: Dialect{Name: "test", Quote: `"`, NowMillis: "NOW_MS", OrderingKeys: "KEYS"}})}
 			got, err := p.leaseRows(t.Context(), "mine", 7, "TRUE")
 			if refuse != "-" {
 				if !errors.Is(err, errDown) {

@@ -58,7 +58,7 @@ func inBubble(t *testing.T, db *answers, cfg OutboxPublisherConfig, test func(ev
 	synctest.Test(t, func(t *testing.T) {
 		logs := &rig.Lines{}
 		cfg.DB, cfg.Logger = db.open(t), logs.Logger()
-		cfg.Dialect = Dialect{Name: "test", Quote: `"`, NowMillis: "NOW_MS", Returning: true}
+		cfg.Dialect = Dialect{Name: "test", Quote: `"`, NowMillis: "NOW_MS", OrderingKeys: "KEYS", Returning: true}
 		p := NewOutboxPublisher(cfg)
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
