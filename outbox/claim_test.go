@@ -317,7 +317,8 @@ func TestClaimReturnsTheDestinationThatAnOperatorSet(t *testing.T) {
 		redistest.Must(t, emit(tr, "a", "1", "2"))
 		y := yard{t, tr, client, store, slot}
 		y.enqueue(shard.Event{ID: "3", Body: []byte("no message")})
-		redistest.Must(t, client.HSet(ctx, s.key("routes"), "2", "elsewhere", "3", "elsewhere").Err())
+		y.emit("t", "d", "", "4", "5")
+		redistest.Must(t, client.HSet(ctx, s.key("routes"), "2", "elsewhere", "3", "elsewhere", "4", "elsewhere").Err())
 		taken, err := store.Claim(ctx, slot, outbox.Work{})
 		redistest.Must(t, err)
 		for _, e := range taken.Events {
@@ -327,11 +328,11 @@ func TestClaimReturnsTheDestinationThatAnOperatorSet(t *testing.T) {
 				}
 				continue
 			}
-			if want := map[string]string{"2": "elsewhere"}[e.ID]; e.Err != nil || e.Message.Destination() != want {
+			if want := map[string]string{"2": "elsewhere", "4": "elsewhere", "5": "d"}[e.ID]; e.Err != nil || e.Message.Destination() != want {
 				t.Errorf("%s to %q, %v", e.ID, e.Message.Destination(), e.Err)
 			}
 		}
-		_, err = store.Sent(ctx, slot, outbox.Work{}, "1", "2", "3")
+		_, err = store.Sent(ctx, slot, outbox.Work{}, "1", "2", "3", "4", "5")
 		redistest.Must(t, err)
 		if left := s.hash("routes"); len(left) != 0 {
 			t.Errorf("%v", left)

@@ -21,17 +21,22 @@ import (
 	"github.com/luatx/luatx/relay"
 )
 
-// holdsUp is a hook that stops the first script that holds an event until it is opened.
+// holdsUp is a hook that stops the first settlement of a kind until it is opened.
 type holdsUp struct {
+	what          string
 	once          sync.Once
 	reached, open chan struct{}
+}
+
+func newHoldsUp(what string) *holdsUp {
+	return &holdsUp{what: what, reached: make(chan struct{}), open: make(chan struct{})}
 }
 
 func (h *holdsUp) DialHook(next redis.DialHook) redis.DialHook { return next }
 
 func (h *holdsUp) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	return func(ctx context.Context, cmd redis.Cmder) error {
-		if slices.Contains(cmd.Args(), any(settle.Hold)) {
+		if slices.Contains(cmd.Args(), any(h.what)) {
 			h.once.Do(func() {
 				close(h.reached)
 				<-h.open
@@ -51,7 +56,7 @@ func TestEventHeldAfterItsPauseHasEndedIsPublished(t *testing.T) {
 	t.Parallel()
 	ctx, client := t.Context(), redistest.Shared(t).Client(t)
 	tr, out := newTransactor(t, client), newSink()
-	ran, hook := countScripts(client, tr), &holdsUp{reached: make(chan struct{}), open: make(chan struct{})}
+	ran, hook := countScripts(client, tr), newHoldsUp(settle.Hold)
 	client.AddHook(hook)
 	op, err := admin.NewOperator(tr, admin.OperatorConfig{Client: client, Name: "alice"})
 	redistest.Must(t, err)

@@ -16,6 +16,7 @@ import (
 
 	"github.com/luatx/luatx"
 	"github.com/luatx/luatx/internal/link"
+	"github.com/luatx/luatx/internal/settle"
 	"github.com/luatx/luatx/internal/test/redistest"
 	"github.com/luatx/luatx/internal/test/respproxy"
 	"github.com/luatx/luatx/message"
@@ -262,6 +263,26 @@ func TestStoppedRelayLeavesItsEventsDue(t *testing.T) {
 	out := newSink()
 	start(t, tr, out, relay.Config{Attempts: 1, SweepInterval: 10 * time.Millisecond})
 	redistest.Eventually(t, "another relay to publish it at its first attempt", func() bool { return out.count("e") == 1 })
+}
+
+// TestStoppedRelayHasASecondToGiveEventsBack checks it with a server that takes longer than DrainTimeout.
+func TestStoppedRelayHasASecondToGiveEventsBack(t *testing.T) {
+	t.Parallel()
+	client := redistest.Shared(t).Client(t)
+	tr, hook, entered := newTransactor(t, client), newHoldsUp(settle.GiveBack), make(chan struct{})
+	client.AddHook(hook)
+	stop := start(t, tr, relay.PublisherFunc(func(ctx context.Context, _ []*message.RawMessage) []error {
+		close(entered)
+		<-ctx.Done()
+		return []error{ctx.Err()}
+	}), relay.Config{NoInline: true, SweepInterval: 10 * time.Millisecond, DrainTimeout: time.Millisecond})
+	emit(t, tr, "a", "e")
+	<-entered
+	time.AfterFunc(100*time.Millisecond, func() { close(hook.open) })
+	stop()
+	if c := counts(t, tr); c != (outbox.Counts{Pending: 1}) {
+		t.Errorf("after Run: %+v", c)
+	}
 }
 
 // TestStoppedRelayLetsCallsFinish checks it inline and cold, with a call that a worker of a Scoped publisher no longer waits for.
