@@ -278,3 +278,21 @@ func TestStreamSkipsForeignEntriesAndSurvivesALostReply(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// TestCountsAreExactAfterUnreadEntriesWereDeleted checks it because the server does not know the lag of the group then.
+func TestCountsAreExactAfterUnreadEntriesWereDeleted(t *testing.T) {
+	t.Parallel()
+	client, ctx := redistest.Shared(t).Client(t), redistest.Soon(t)
+	key := "{" + redistest.Namespace(t) + "}:outbox"
+	s, err := admin.NewStream(client, admin.StreamConfig{Stream: key, Operator: "alice"})
+	redistest.Must(t, err)
+	for i := range 5 {
+		redistest.Must(t, client.XAdd(ctx, &redis.XAddArgs{Stream: key, ID: fmt.Sprintf("%d-1", i+1), Values: []string{"a", "b"}}).Err())
+	}
+	redistest.Must(t, client.XGroupCreate(ctx, key, stream.OutboxGroup, "0").Err())
+	redistest.Must(t, client.XReadGroup(ctx, &redis.XReadGroupArgs{Group: stream.OutboxGroup, Consumer: "c", Streams: []string{key, ">"}, Count: 2}).Err())
+	redistest.Must(t, client.XDel(ctx, key, "4-1").Err())
+	if c, err := s.Counts(ctx); err != nil || c.Pending != 4 || c.Leased != 2 {
+		t.Errorf("counts = %+v, err = %v", c, err)
+	}
+}

@@ -116,6 +116,23 @@ func TestLeaseThatCannotBeKeptIsAnOutageUntilItIsKept(t *testing.T) {
 	})
 }
 
+func TestLeaseIsKeptUntilTheHandlersOfAPartitionToBeReleasedReturn(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		server := scripted.New(func([]string) any { return 1 }, "lease")
+		m := &member{PartitionedSubscriber: &PartitionedSubscriber{cfg: PartitionedConfig{Lease: 9 * time.Second}}, name: "m", held: 2, share: 1}
+		p := &partition{subscription: &subscription{Subscriber: &Subscriber{client: server.Client(t)}, detached: t.Context()}, m: m, begun: time.Now()}
+		stopped, done := 0, make(chan struct{})
+		go p.keep(done, func() { stopped++ })
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		if stopped != 1 || !p.mine() {
+			t.Errorf("stopped %d times, the lease is still its own: %t", stopped, p.mine())
+		}
+		close(done)
+	})
+}
+
 func TestLeaseIsTakenOnlyIfItWasFreeForLongEnough(t *testing.T) {
 	t.Parallel()
 	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {

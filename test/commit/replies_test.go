@@ -150,23 +150,30 @@ func TestKeptRepliesAreBoundedAndGoWithTheirGeneration(t *testing.T) {
 	}
 }
 
-func TestRepliesAreKeptUpToKeepBytes(t *testing.T) {
+func TestRepliesOfACommitAreKeptUpToKeepBytesInAll(t *testing.T) {
 	t.Parallel()
 	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
 		ctx := redistest.Soon(t)
 		tr := rig.NewTransactor(t, client, func(c *luatx.Config) { c.KeepBytes = 100 })
 		k := rig.Key(t, tr, "a", "k")
-		for size, want := range map[int]error{93: nil, 94: luatx.ErrRepliesLost} { // 7 bytes are added in front and behind
-			redistest.Must(t, client.Set(ctx, k, strings.Repeat("x", size), 0).Err())
+		for _, c := range []struct {
+			size, reads int // 7 bytes are added in front of and behind each reply
+			want        error
+		}{{93, 1, nil}, {94, 1, luatx.ErrRepliesLost}, {43, 2, nil}, {44, 2, luatx.ErrRepliesLost}} {
+			redistest.Must(t, client.Set(ctx, k, strings.Repeat("x", c.size), 0).Err())
 			for _, known := range []bool{false, true} {
-				var reply *redis.StringCmd
+				replies := make([]*redis.StringCmd, c.reads)
 				_, err := tr.Transact(ctx, "a", func(tx *luatx.Tx) error {
-					reply = tx.Pipeline().Get(ctx, k)
+					for i := range replies {
+						replies[i] = tx.Pipeline().Get(ctx, k)
+					}
 					return nil
-				}, luatx.WithID(fmt.Sprint(size)), luatx.KeepReplies())
+				}, luatx.WithID(fmt.Sprint(c.size)), luatx.KeepReplies())
 				redistest.Must(t, err)
-				if err := reply.Err(); known && !errors.Is(err, want) || !known && err != nil || err == nil && len(reply.Val()) != size {
-					t.Errorf("%d bytes, known %t: %v", size, known, err)
+				for _, reply := range replies {
+					if err := reply.Err(); known && !errors.Is(err, c.want) || !known && err != nil || err == nil && len(reply.Val()) != c.size {
+						t.Errorf("%d times %d bytes, known %t: %v", c.reads, c.size, known, err)
+					}
 				}
 			}
 		}
