@@ -480,3 +480,15 @@ func TestSecondRunReturnsErrStarted(t *testing.T) {
 		s.end()
 	})
 }
+
+func TestObserversOfResultsAreNotifiedOneAfterTheOther(t *testing.T) {
+	t.Parallel()
+	var got []string
+	of := func(name string) Observer {
+		return Observer{Executed: func(context.Context, Executed) { got = append(got, name) }}
+	}
+	of("first").And(of("second")).Executed(t.Context(), Executed{})
+	if want := []string{"first", "second"}; !slices.Equal(got, want) {
+		t.Errorf("notified %q", got)
+	}
+}

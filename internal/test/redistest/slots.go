@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 )
 
@@ -180,7 +181,8 @@ func (m *Migration) Finish(ctx context.Context) error {
 	}
 }
 
-// handOver tells the new owner first: between the two no node may believe the slot to be nobody's.
+// handOver tells the new owner first: between the two no node may believe the slot to be nobody's. Then it waits until replicas
+// know it, because one of them may become the master at once.
 func (m *Migration) handOver(ctx context.Context) error {
 	others, err := m.cluster.Masters(ctx)
 	if err != nil {
@@ -190,6 +192,19 @@ func (m *Migration) handOver(ctx context.Context) error {
 		if err := node.do(ctx, "CLUSTER", "SETSLOT", m.Slot, "NODE", m.toID).Err(); err != nil {
 			return err
 		}
+	}
+	ctx, cancel := context.WithTimeout(ctx, startTimeout)
+	defer cancel()
+	return m.cluster.eachNode(ctx, m.isKnown)
+}
+
+func (m *Migration) isKnown(ctx context.Context, node *Server) error {
+	view, err := node.view(ctx)
+	if err != nil {
+		return err
+	}
+	if !slices.ContainsFunc(view, func(p peer) bool { return p.id == m.toID && p.owns(m.Slot) }) {
+		return fmt.Errorf("%s does not know that %s serves slot %d", node.addr, m.To.addr, m.Slot)
 	}
 	return nil
 }
