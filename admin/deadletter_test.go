@@ -287,15 +287,17 @@ func TestDiscardRespectsFilterAndLimitAndNeedsAReason(t *testing.T) {
 				t.Errorf("%+v is accepted", opts)
 			}
 		}
-		r, err := d.Discard(redistest.Soon(t), admin.DeadLetterFilter{Type: "sold"}, "sold twice", admin.DeadLetterOptions{Limit: 2})
-		if err != nil || r.Matched != 2 || r.Done != 2 {
-			t.Errorf("result = %+v, err = %v", r, err)
+		for _, opts := range []admin.DeadLetterOptions{{Limit: 2, DryRun: true}, {Limit: 2}} {
+			r, err := d.Discard(redistest.Soon(t), admin.DeadLetterFilter{Type: "sold"}, "sold twice", opts)
+			if done := r.Done == 2; err != nil || r.Matched != 2 || done == opts.DryRun {
+				t.Errorf("%+v: result = %+v, err = %v", opts, r, err)
+			}
 		}
 		left := listed(t, d, admin.DeadLetterFilter{})
 		if len(left) != 3 || left[0].Type != "sold" || client.XLen(t.Context(), partition(tr, 0)).Val() != 5 {
 			t.Errorf("%d are left: %+v", len(left), left)
 		}
-		r, err = d.Discard(redistest.Soon(t), admin.DeadLetterFilter{IDs: []string{left[2].ID, left[2].ID}}, "paid", admin.DeadLetterOptions{})
+		r, err := d.Discard(redistest.Soon(t), admin.DeadLetterFilter{IDs: []string{left[2].ID, left[2].ID}}, "paid", admin.DeadLetterOptions{})
 		if err != nil || r.Matched != 1 || r.Done != 1 {
 			t.Errorf("result = %+v, err = %v", r, err)
 		}
