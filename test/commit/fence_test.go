@@ -52,16 +52,16 @@ func TestConsumerCommitsNoDeadLetterOfTheConsumerThatTookTheEntryOver(t *testing
 		tr := rig.NewTransactor(t, client)
 		in := rig.NewInput(t, client, rig.Key(t, tr, "a", "in"))
 		var entries []string
-		for i := range 4 {
-			entries = append(entries, rig.EntryOf(t, in.Deliver("old", rig.Order(fmt.Sprint(i)))))
+		for i, owner := range []string{"older", "old", "old", "old"} {
+			entries = append(entries, rig.EntryOf(t, in.Deliver(owner, rig.Order(fmt.Sprint(i)))))
 		}
-		in.TakeOver("new", entries[:2]...)
+		in.TakeOver("new", entries[:2]...) // one claim, from two consumers
 		for _, entry := range entries[:2] {
 			if outcome := deadLetter(t, in, "new", entry); outcome != group.Moved {
 				t.Fatal(outcome)
 			}
 		}
-		outcomes := fenced(t, tr, in, "old", entries[0])
+		outcomes := fenced(t, tr, in, "older", entries[0])
 		outcomes = append(outcomes, fenced(t, tr, in, "old", entries[1:]...)...)
 		for i, want := range []commit.State{commit.Fenced, commit.Fenced, commit.Committed, commit.Committed} {
 			if outcomes[i].State != want || outcomes[i].Acked != (want == commit.Committed) {
