@@ -325,6 +325,28 @@ func TestOutputsDoNotCarryTheFinishedTransaction(t *testing.T) {
 	}
 }
 
+func TestOutputsOfACommitThatLostItsReplyArePassedOn(t *testing.T) {
+	t.Parallel()
+	proxy, through, past := rig.Proxied(t)
+	ctx, tr := redistest.Soon(t), rig.NewTransactor(t, through)
+	n := rig.Key(t, tr, "a", "n")
+	mw := message.Chain(luatx.Middleware(tr), inbox.Middleware(inbox.Config{}))
+	r := rig.NewRouter(t, message.PipeConfig{}, mw, func(ctx context.Context) ([]*message.Message, error) {
+		return []*message.Message{message.New("new", rig.Order("2"), nil)}, luatx.Queued(luatx.CmdableFromContext(ctx, through).Incr(ctx, n))
+	})
+	rig.Warm(t, tr)
+	warm := proxy.Count("EVALSHA")
+	proxy.DropReply(1, respproxy.Command("EVALSHA"))
+	for delivery, want := range []int{1, 0} {
+		outputs, err := r.Process(ctx, rig.Delivered("1"))
+		if err != nil || len(outputs) != want {
+			t.Errorf("delivery %d: %d outputs, want %d; %v", delivery, len(outputs), want, err)
+		}
+	}
+	assert.Equal(t, past.Get(ctx, n).Val(), "1", "applied")
+	assert.Equal(t, proxy.Count("EVALSHA")-warm, 3, "requests") // the first of them lost its reply
+}
+
 // TestStackInWrongOrderFailsBeforeTheHandler runs both in a router and in a chain made by hand.
 func TestStackInWrongOrderFailsBeforeTheHandler(t *testing.T) {
 	t.Parallel()
