@@ -57,6 +57,7 @@ func TestResultReportsReplicationAndARepeatedCallWaitsAgain(t *testing.T) {
 	expect("nothing to commit", result, err, luatx.Committed, true)
 	for _, got := range tr.TransactBatch(ctx, []luatx.BatchItem{
 		{Aggregate: "a", Func: rig.Emit},
+		{Aggregate: "a", Func: rig.Emit}, // in one script with the first
 		{Aggregate: "b", Func: rig.Emit},
 	}) {
 		expect("a batch", got.Result, got.Err, luatx.Committed, true)
