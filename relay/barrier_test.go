@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -123,6 +124,47 @@ func TestBarrierPublishesOnlyEventsThatTheRelayHolds(t *testing.T) {
 	redistest.Eventually(t, "the event that the relay holds to be published", func() bool { return out.count("kept") == 1 })
 	if out.count("gone") > 0 {
 		t.Error("it also published the event that another process had settled")
+	}
+}
+
+// extendBounds is a hook that keeps the most time that the script "extend" had left when it was sent.
+type extendBounds struct {
+	sha  string
+	most atomic.Int64
+}
+
+func (*extendBounds) DialHook(next redis.DialHook) redis.DialHook          { return next }
+func (*extendBounds) ProcessHook(next redis.ProcessHook) redis.ProcessHook { return next }
+
+func (b *extendBounds) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return func(ctx context.Context, cmds []redis.Cmder) error {
+		if args := cmds[0].Args(); len(args) > 1 && args[1] == b.sha {
+			ends, _ := ctx.Deadline()
+			b.most.Store(max(b.most.Load(), int64(time.Until(ends))))
+		}
+		return next(ctx, cmds)
+	}
+}
+
+// TestBarrierWaitsForTwoThirdsOfTheLeaseAtMost checks that a server that does not respond leaves a third of the lease to
+// publish an event that came inline.
+func TestBarrierWaitsForTwoThirdsOfTheLeaseAtMost(t *testing.T) {
+	t.Parallel()
+	master, _ := redistest.WithReplica(t)
+	client := master.Client(t)
+	tr, out := newTransactor(t, client), newSink()
+	var bounds extendBounds
+	for name, sha := range link.Of(tr).Runner.SHAs() {
+		if name == "extend" {
+			bounds.sha = sha
+		}
+	}
+	client.AddHook(&bounds)
+	start(t, tr, out, relay.Config{Barrier: relay.Barrier{Replicas: 1}, Lease: 9 * time.Minute})
+	emit(t, tr, "a", "e")
+	redistest.Eventually(t, "the event to be published", func() bool { return out.count("e") == 1 })
+	if most := time.Duration(bounds.most.Load()); most <= 0 || most > 6*time.Minute {
+		t.Errorf("the wait for replicas had %v of a lease of 9m", most)
 	}
 }
 

@@ -67,6 +67,11 @@ var inboxInvariants = []invariant{
 		[][]any{{"DEL", "@inbox:a"}, {"HSET", "@inbox:a", "id", generation{never, true}}},
 		[]string{"value inbox:a/id"},
 	},
+	{
+		"older generation past the retention",
+		[][]any{{"HSET", "@inbox:a", "id", generation{retention + time.Hour, true}}, {"HSET", "@inbox:b", "mark", "1"}},
+		[]string{"stale inbox:b"},
+	},
 	{"older generation of nobody", [][]any{{"HSET", "@inbox:b", "mark", "1"}}, []string{"unlinked inbox:b"}},
 	{
 		"replies past the retention beside another type",

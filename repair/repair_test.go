@@ -162,7 +162,11 @@ func TestCheckReportsAndFixRepairsEveryBrokenInvariant(t *testing.T) {
 			for _, command := range c.corrupt {
 				s.damage(t, command)
 			}
+			before := s.read(t)
 			got := named(t, newWorker(t, s.tr, repair.Config{}).Check(redistest.Soon(t)))
+			if after := s.read(t); !equal(before, after) {
+				t.Errorf("%s: a dry run has changed\n%v\nto\n%v", c.name, before, after)
+			}
 			if !slices.ContainsFunc(c.want, ofCounts) { // they follow from the others
 				got = slices.DeleteFunc(got, ofCounts)
 			}

@@ -17,6 +17,7 @@ import (
 	"github.com/luatx/luatx/admin/internal/admintest"
 	"github.com/luatx/luatx/internal/link"
 	"github.com/luatx/luatx/internal/test/redistest"
+	"github.com/luatx/luatx/internal/test/rig"
 	"github.com/luatx/luatx/outbox"
 )
 
@@ -40,6 +41,36 @@ func TestConsoleProposesACanary(t *testing.T) {
 			}
 		}
 	})
+}
+
+// TestPreviewShowsAnErrorOrEveryEvent refuses one command of a preview after the other.
+func TestPreviewShowsAnErrorOrEveryEvent(t *testing.T) {
+	t.Parallel()
+	client := redistest.Shared(t).Client(t)
+	tr, op := admintest.Service(t, client, 1)
+	for i := range 3 {
+		enqueue(t, tr, "a", strconv.Itoa(i), "http_422", "bank", `{}`)
+	}
+	parkAs(t, tr, 3)
+	for n, failed := 1, 0; ; n++ {
+		refuser := rig.Refuse(client)
+		s := newSite(t, op, nil)
+		refuser.Arm(n)
+		status, page := s.get(t, "preview-rearm?older_than=0s")
+		refused := refuser.Disarm()
+		if status == http.StatusOK && !strings.Contains(page, "<strong>3 events</strong>") {
+			t.Errorf("without %s: status 200, %s", refused, page)
+		}
+		if refused == "" {
+			if failed == 0 || status != http.StatusOK {
+				t.Errorf("status %d without a refusal, %d previews failed", status, failed)
+			}
+			return
+		}
+		if status != http.StatusOK {
+			failed++
+		}
+	}
 }
 
 // TestPreviewOfManyEventsCountsThoseWithBodies has a shard that says that it has many. To count them by destination would read every

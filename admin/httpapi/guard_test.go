@@ -5,8 +5,10 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"log/slog"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"slices"
@@ -236,6 +238,31 @@ type slow struct{ ctx context.Context }
 func (s slow) Read([]byte) (int, error) {
 	<-s.ctx.Done()
 	return 0, context.Cause(s.ctx)
+}
+
+// TestConnectionStaysOpenForTheRestOfABodyAfterAnEarlyReply checks that a client that is sending a body that nobody reads can
+// go on for a moment. A connection that is closed at once is reset, which can cost the client the reply.
+func TestConnectionStaysOpenForTheRestOfABodyAfterAnEarlyReply(t *testing.T) {
+	t.Parallel()
+	_, client := redistest.Mini(t)
+	_, h := handler(t, client, httpapi.Config{})
+	server := httptest.NewServer(h)
+	t.Cleanup(server.Close)
+	conn, err := (&net.Dialer{}).DialContext(redistest.Soon(t), "tcp", server.Listener.Addr().String())
+	redistest.Must(t, err)
+	t.Cleanup(func() { _ = conn.Close() })
+	redistest.Must(t, conn.SetDeadline(time.Now().Add(time.Minute)))
+	began := time.Now()
+	_, err = fmt.Fprintf(conn, "POST /api/fix?%s HTTP/1.1\r\nHost: admin\r\nContent-Length: 10\r\n\r\n", strings.Repeat("q", 20_000))
+	redistest.Must(t, err)
+	reply, err := io.ReadAll(conn)
+	redistest.Must(t, err)
+	if !strings.HasPrefix(string(reply), "HTTP/1.1 414 ") {
+		t.Errorf("reply %.100q", reply)
+	}
+	if open := time.Since(began); open < 250*time.Millisecond {
+		t.Errorf("the connection was open for %v", open)
+	}
 }
 
 func TestLargeAndSlowBodiesAreRejected(t *testing.T) {
