@@ -124,7 +124,7 @@ func proxied(t *testing.T, fails string) (*message.Router, *luatx.Transactor, *r
 	t.Helper()
 	server, _ := redistest.Mini(t)
 	proxy := redistest.Proxy(t, server.Addr())
-	client := redistest.Client(t, proxy.Addr())
+	client := redistest.Admin(t, proxy.Addr()) // miniredis has no other user
 	tr := rig.NewTransactor(t, client, func(c *luatx.Config) { c.CommitTimeout = 2 * time.Second })
 	r := router(t, "bill", func(ctx context.Context) error {
 		tx, _ := luatx.TxFromContext(ctx)

@@ -257,6 +257,7 @@ func TestInnerCallIsAbandonedBeforeTheOneAroundIt(t *testing.T) {
 			t.Errorf("%v after %v, want a timeout after 1.3s", errs, took)
 		}
 		time.Sleep(time.Hour)
+		synctest.Wait() // the race detector then knows that the observer has returned
 		if len(told) != 2 || told[0].Returned || !told[1].Returned || strings.Count(log.String(), "destination=bank") != 2 {
 			t.Errorf("told of %+v, logged %s", told, log.String())
 		}

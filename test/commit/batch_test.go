@@ -388,7 +388,7 @@ func TestCommitThatArrivesAfterItsCallersDeadlineHasNoEffect(t *testing.T) {
 	server, past := redistest.Mini(t)
 	server.SetTime(start)
 	proxy := redistest.Proxy(t, server.Addr())
-	tr := rig.NewTransactor(t, redistest.Client(t, proxy.Addr(), rig.ShortReads))
+	tr := rig.NewTransactor(t, redistest.Admin(t, proxy.Addr(), rig.ShortReads)) // miniredis has no other user
 	rig.Warm(t, tr)
 	hold := proxy.Hold(respproxy.Command("EVALSHA"))
 	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond) // CommitTimeout is 30 seconds

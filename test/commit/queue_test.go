@@ -247,7 +247,7 @@ func TestGatheredMessagesWaitUntilEachOutcomeIsKnown(t *testing.T) {
 	t.Parallel()
 	_, direct := redistest.Mini(t)
 	proxy := redistest.Proxy(t, direct.Options().Addr)
-	client, ctx := redistest.Client(t, proxy.Addr()), redistest.Soon(t)
+	client, ctx := redistest.Admin(t, proxy.Addr()), redistest.Soon(t) // miniredis has no other user
 	tr := rig.NewTransactor(t, client, func(c *luatx.Config) { c.CommitTimeout = 300 * time.Millisecond })
 	in := rig.NewInput(t, direct, rig.Key(t, tr, "a", "in"))
 	n := rig.Key(t, tr, "a", "n")
