@@ -266,6 +266,7 @@ func TestConsumeOfAPartitionWaitsForHandlersAndSettlements(t *testing.T) {
 		}
 		inBubbleConsumePartition(t, scripted.InTurn(fresh("1-0", "2-0"), none), note, func(t *testing.T, s subscribed) {
 			time.Sleep(5 * time.Second)
+			synctest.Wait() // the race detector then knows that the handlers have returned
 			if !slices.Equal(ids, []string{"1-0", "2-0"}) || at[1] != time.Second {
 				t.Errorf("%s: handled %q at %v", name, ids, at)
 			}
