@@ -14,6 +14,8 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/luatx/luatx"
+	"github.com/luatx/luatx/admin"
 	"github.com/luatx/luatx/admin/internal/admintest"
 	"github.com/luatx/luatx/internal/link"
 	"github.com/luatx/luatx/internal/test/redistest"
@@ -43,15 +45,22 @@ func TestConsoleProposesACanary(t *testing.T) {
 	})
 }
 
-// TestPreviewShowsAnErrorOrEveryEvent refuses one command of a preview after the other.
-func TestPreviewShowsAnErrorOrEveryEvent(t *testing.T) {
-	t.Parallel()
+// withThreeParked returns a service with one shard, which has three parked events.
+func withThreeParked(t testing.TB) (redis.UniversalClient, *luatx.Transactor, *admin.Operator) {
+	t.Helper()
 	client := redistest.Shared(t).Client(t)
 	tr, op := admintest.Service(t, client, 1)
 	for i := range 3 {
 		enqueue(t, tr, "a", strconv.Itoa(i), "http_422", "bank", `{}`)
 	}
 	parkAs(t, tr, 3)
+	return client, tr, op
+}
+
+// TestPreviewShowsAnErrorOrEveryEvent refuses one command of a preview after the other.
+func TestPreviewShowsAnErrorOrEveryEvent(t *testing.T) {
+	t.Parallel()
+	client, _, op := withThreeParked(t)
 	for n, failed := 1, 0; ; n++ {
 		refuser := rig.Refuse(client)
 		s := newSite(t, op, nil)
@@ -77,12 +86,7 @@ func TestPreviewShowsAnErrorOrEveryEvent(t *testing.T) {
 // body.
 func TestPreviewOfManyEventsCountsThoseWithBodies(t *testing.T) {
 	t.Parallel()
-	client := redistest.Shared(t).Client(t)
-	tr, op := admintest.Service(t, client, 1)
-	for i := range 3 {
-		enqueue(t, tr, "a", strconv.Itoa(i), "http_422", "bank", `{}`)
-	}
-	parkAs(t, tr, 3)
+	client, tr, op := withThreeParked(t)
 	slot := tr.Keyspace().Slots()[0]
 	_, err := op.Outbox().Erase(redistest.Soon(t), slot, "asked to", "1")
 	redistest.Must(t, err)
