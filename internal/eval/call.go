@@ -122,7 +122,8 @@ func (c *Call) wait(ctx context.Context, l *nodeQueue) {
 	c.ctx, c.queue, c.done, c.in = ctx, l, make(chan struct{}), nil
 }
 
-// share combines loads that fit together into one script, and returns the scripts of a batch of calls.
+// share combines loads that fit together into scripts of up to maxBatch loads, and returns the scripts of a batch of
+// calls. Lua cannot pass the arguments of many more loads to one command.
 func share(batch []*Call) []*Call {
 	var scripts []*Call
 	for i, first := range batch {
@@ -133,6 +134,9 @@ func share(batch []*Call) []*Call {
 		var members []*Call
 		load := first.Load
 		for _, c := range batch[i+1:] {
+			if len(members) == maxBatch {
+				break
+			}
 			if c.in != nil {
 				continue
 			}

@@ -401,3 +401,42 @@ func TestCommitThatArrivesAfterItsCallersDeadlineHasNoEffect(t *testing.T) {
 	redistest.Eventually(t, "the commit to arrive", func() bool { return server.CommandCount() > before })
 	assert.Equal(t, past.Exists(redistest.Soon(t), rig.Key(t, tr, "a", "n")).Val(), 0, "effects of the late commit")
 }
+
+// TestEveryTransactionOfALargeCompiledBatchIsComplete commits more transactions with a tail than Lua can pass to one command.
+func TestEveryTransactionOfALargeCompiledBatchIsComplete(t *testing.T) {
+	t.Parallel()
+	const transactions, events = 450, 10
+	redistest.Servers(t, func(t *testing.T, client redis.UniversalClient) {
+		ctx, tr := redistest.Soon(t), rig.NewTransactor(t, client)
+		commits, home, made := link.Of(tr).Commits, link.Of(tr).Scripts.Shard(slot.OfTag("a")), 0
+		commits.CompileAfter(1)
+		batch := func(n int) (all []*commit.Commit) {
+			for range n {
+				made++
+				k := rig.Key(t, tr, "a", strconv.Itoa(made))
+				c := &commit.Commit{
+					Shard: home, Digest: fmt.Sprintf("%016d", made), Token: fmt.Sprintf("%010d", made),
+					NotAfter: time.Now().Add(time.Minute), Commands: []commit.Command{rig.Set(k, "v")}, Keys: []string{k},
+				}
+				for e := range events {
+					c.Events = append(c.Events, shard.Event{ID: fmt.Sprintf("%d/%d", made, e), Body: []byte("{}")})
+				}
+				all = append(all, c)
+			}
+			return all
+		}
+		commits.Send(ctx, time.Time{}, batch(1))
+		commits.Wait() // the plan is compiled
+		tail := redis.NewCmd(ctx, "exists", home.Void)
+		tail.SetFirstKeyPos(1)
+		all := batch(transactions)
+		commits.Send(ctx, time.Time{}, all, tail)
+		for i, c := range all {
+			if c.Err != nil || c.Outcome.State != commit.Committed || c.Batch > 64 {
+				t.Fatalf("transaction %d of a script of %d: %s, %v", i, c.Batch, c.Outcome.State, c.Err)
+			}
+		}
+		assert.Equal(t, client.HLen(ctx, home.Key("entries")).Val(), int64(made*events), "events")
+		redistest.Must(t, tail.Err())
+	})
+}
