@@ -11,6 +11,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/luatx/luatx/internal/sleep"
+	"github.com/luatx/luatx/internal/test/redistest"
 	"github.com/luatx/luatx/torture/internal/site"
 )
 
@@ -32,8 +33,33 @@ func killServer(ctx context.Context, n *Nemeses, rng *rand.Rand) (injury, error)
 		return injury{}, err
 	}
 	sleep.For(ctx, between(rng, 0, 500*time.Millisecond))
-	return injury{}, insist(server.Restart)
+	return injury{}, restart(server)
 }
+
+// restart starts the server and rewrites its append-only file. If the file ends within a command of a transaction, the server
+// keeps the commands in front of it in the file, without their EXEC. At its next start, it would run them with the
+// transaction that follows.
+func restart(server *redistest.Server) error {
+	if err := insist(server.Restart); err != nil {
+		return err
+	}
+	client := site.Admin(server.Addr())
+	defer func() { _ = client.Close() }() // the client is not used again
+	rewrite := func(ctx context.Context) error { return client.BgRewriteAOF(ctx).Err() }
+	return errors.Join(insist(rewrite), insist(func(ctx context.Context) error {
+		state := client.InfoMap(ctx, "persistence")
+		item := func(name string) string { return state.Item("Persistence", name) }
+		switch {
+		case item("aof_rewrite_in_progress") != "0", item("aof_rewrite_scheduled") != "0":
+			return errors.Join(errRewriting, state.Err())
+		case item("aof_last_bgrewrite_status") != "ok":
+			return errors.Join(errRewriting, rewrite(ctx))
+		}
+		return nil
+	}))
+}
+
+var errRewriting = errors.New("the server has not rewritten its append-only file")
 
 // stopServer pauses the server (SIGSTOP) for longer than leases.
 func stopServer(ctx context.Context, n *Nemeses, rng *rand.Rand) (injury, error) {
@@ -58,12 +84,10 @@ func fullDisk(ctx context.Context, n *Nemeses, rng *rand.Rand) (injury, error) {
 		target = "the server did not write"
 	}
 	sleep.For(ctx, between(rng, 0, 200*time.Millisecond))
-	return injury{target: target}, errors.Join(err, insist(disk.Empty), insist(func(ctx context.Context) error {
-		if server.Pid() != 0 {
-			return nil
-		}
-		return server.Restart(ctx)
-	}))
+	if err := errors.Join(err, insist(disk.Empty)); err != nil || server.Pid() != 0 {
+		return injury{target: target}, err
+	}
+	return injury{target: target}, restart(server)
 }
 
 // admins calls do with a client of each server.
