@@ -2,6 +2,7 @@ package eval
 
 import (
 	"context"
+	"sync"
 
 	"github.com/redis/go-redis/v9"
 )
@@ -17,16 +18,44 @@ func (r *Runner) direct(ctx context.Context, calls []*Call) {
 	}
 }
 
-// pipeline makes one round trip for calls on one node and the tail, without other calls.
+// pipeline makes one round trip for calls and the tail, without other calls. On a cluster, go-redis makes one to each master.
 func (r *Runner) pipeline(ctx context.Context, calls []*Call, tail ...redis.Cmder) {
 	ctx, cancel := within(ctx, calls[0].Until)
 	defer cancel()
 	for _, c := range calls {
 		c.in = nil
 	}
-	r.exchange(ctx, share(calls), tail...)
+	if calls[0].Wait.On() {
+		r.eachMaster(ctx, calls, tail)
+	} else {
+		r.exchange(ctx, share(calls), tail...)
+	}
 	for _, c := range calls {
 		c.settle()
+	}
+}
+
+// eachMaster makes a round trip to each master, because a wait concerns the writes of one connection. The keys of the tail
+// may belong to another master, so on a cluster the tail has a round trip of its own.
+func (r *Runner) eachMaster(ctx context.Context, calls []*Call, tail []redis.Cmder) {
+	var trips sync.WaitGroup
+	defer trips.Wait()
+	if _, cluster := r.client.(*redis.ClusterClient); cluster && len(tail) > 0 {
+		last := tail
+		tail = nil
+		trips.Go(func() {
+			p := r.client.Pipeline()
+			_ = p.BatchProcess(ctx, last...)
+			_, _ = p.Exec(ctx) // each command holds its error
+		})
+	}
+	masters := make(map[string][]*Call)
+	for _, c := range calls {
+		node := r.queue.node(ctx, c.Key)
+		masters[node] = append(masters[node], c)
+	}
+	for _, some := range masters {
+		trips.Go(func() { r.exchange(ctx, share(some), tail...) })
 	}
 }
 
