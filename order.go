@@ -10,10 +10,14 @@ import (
 	"github.com/luatx/luatx/internal/lua"
 )
 
-// arrange orders the commands so that their undo is cheapest. Commands that name the same key keep their order.
+// arrange orders the commands so that their undo is cheapest. Commands that name the same key keep their order. If the
+// transaction keeps its replies, the order does not depend on the number of arguments, which may differ in a repeated call.
 func (tx *Tx) arrange() {
 	out := &tx.commit
 	out.Commands, out.Order = streamsLast(tx.cmds, out.Commands)
+	if tx.keep {
+		return
+	}
 	if last := dearest(out.Commands); last >= 0 {
 		out.Order = tx.few.order[:0]
 		for i := range out.Commands {

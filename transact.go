@@ -54,7 +54,8 @@ func WithID(id string) Option {
 
 // KeepReplies stores the replies of the call's commands with its id, for the retention. A later call that returns Replayed or
 // Duplicate and records as many commands gets the replies of the first one. KeepReplies requires WithID. Replies of more than
-// Config.KeepBytes are not stored; the commands then return ErrRepliesLost.
+// Config.KeepBytes are not stored; the commands then return ErrRepliesLost. A shard may forget replies before the end of the retention
+// if more than 100,000 later calls have stored theirs.
 func KeepReplies() Option {
 	return func(o *options) { o.keep = true }
 }

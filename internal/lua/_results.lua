@@ -10,13 +10,20 @@ local function results_keys()
   return prefix .. 'results', prefix .. 'results:b'
 end
 
+-- Removes the replies of an earlier commit of the id, which the inbox has forgotten.
+local function forget_replies(digest)
+  local RESULTS, RESULTS_B = results_keys()
+  redis.pcall('HDEL', RESULTS, digest)
+  redis.pcall('HDEL', RESULTS_B, digest)
+end
+
 local function keep_replies(digest, out, behind, commands)
   local RESULTS, RESULTS_B = results_keys()
   local parts, size = {}, 0
   for i = 1, commands do
     parts[i] = encode(out[behind + i])
     size = size + #parts[i]
-    if size > @KEPT_BYTES then return end
+    if size > @KEPT_BYTES then return forget_replies(digest) end
   end
   local began = redis.pcall('HGET', RESULTS, 'start')
   if type(began) == 'string' and (now - tonumber(began) >= @RETENTION or redis.call('HLEN', RESULTS) > @KEPT_COUNT) then
@@ -25,7 +32,8 @@ local function keep_replies(digest, out, behind, commands)
     began = false
   end
   if not began then redis.pcall('HSET', RESULTS, 'start', NOW) end
-  redis.pcall('HSET', RESULTS, digest, commands .. ':' .. table.concat(parts))
+  local kept = redis.pcall('HSET', RESULTS, digest, commands .. ':' .. table.concat(parts))
+  if type(kept) == 'table' then forget_replies(digest) end
 end
 
 -- Returns the kept replies of an id, or 0.

@@ -69,6 +69,60 @@ func TestRetryReturnsTheRepliesOfTheFirstCall(t *testing.T) {
 	})
 }
 
+func TestKeptRepliesBelongToTheirCommandsIfARetryHasMoreArguments(t *testing.T) {
+	t.Parallel()
+	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
+		ctx, tr := redistest.Soon(t), rig.NewTransactor(t, client)
+		info, account := rig.Key(t, tr, "a", "info"), rig.Key(t, tr, "a", "account")
+		for _, fields := range [][]any{{"f", "v"}, {"f", "v", "g", "w"}} {
+			var balance *redis.IntCmd
+			_, err := tr.Transact(ctx, "a", func(tx *luatx.Tx) error {
+				tx.Pipeline().HSet(ctx, info, fields...)
+				balance = tx.Pipeline().HIncrBy(ctx, account, "pence", 100)
+				return nil
+			}, luatx.WithID("x"), luatx.KeepReplies())
+			redistest.Must(t, err)
+			assert.Equal(t, balance.Val(), int64(100), "the balance beside %v", fields)
+		}
+	})
+}
+
+func TestCommitWithLargeRepliesForgetsThoseOfAnEarlierCommitOfItsID(t *testing.T) {
+	t.Parallel()
+	start := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+	server, tr := atClock(t, start)
+	ctx, k, retention := redistest.Soon(t), rig.Key(t, tr, "a", "k"), tr.Config().Retention
+	call := func(id string) (luatx.Outcome, error) {
+		var got *redis.StringCmd
+		result, err := tr.Transact(ctx, "a", func(tx *luatx.Tx) error {
+			got = tx.Pipeline().Get(ctx, k)
+			return nil
+		}, luatx.WithID(id), luatx.KeepReplies())
+		redistest.Must(t, err)
+		return result.Outcome, got.Err()
+	}
+	for _, rotated := range []bool{false, true} { // the replies, too
+		id := fmt.Sprint("x", rotated)
+		_ = server.Set(k, "small")
+		_, _ = call(id)
+		for range 2 {
+			start = start.Add(retention)
+			server.SetTime(start)
+			_, err := tr.Transact(ctx, "a", rig.Incr)
+			redistest.Must(t, err)
+		}
+		if rotated {
+			_, _ = call("other")
+		}
+		_ = server.Set(k, strings.Repeat("x", tr.Config().KeepBytes))
+		outcome, _ := call(id)
+		assert.Equal(t, outcome, luatx.Committed, "after two rotations of the inbox")
+		outcome, err := call(id)
+		assert.Equal(t, outcome, luatx.Duplicate, "a retry")
+		assert.Is(t, err, luatx.ErrRepliesLost, "the replies of a retry")
+	}
+}
+
 func TestKeptRepliesReturnAfterALostReply(t *testing.T) {
 	t.Parallel()
 	proxy, through, past := rig.Proxied(t)
