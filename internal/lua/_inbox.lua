@@ -9,6 +9,8 @@
 -- Looks up the digests ARGV[first] to ARGV[last]. Returns the rows of A and of B (the first digest at 2; B: false if there is
 -- none), A's start (nil: there is none) and the tombstone horizon; or nil and a foreign identity.
 --
+-- Removes a horizon that has passed, because compiled scripts leave every transaction to commit.lua while there is one.
+--
 -- Rotates the inbox when A has reached the retention. A script with a longer retention may have written to A until now, so only
 -- B, whose ids are older than A, is dropped, however old A's start is.
 --
@@ -22,6 +24,8 @@ local function open_inbox(now, first, last)
     if string.sub(meta, 28) ~= @IDENTITY then return nil, identity_in(meta) end
     start, older, horizon = times_in(meta)
   end
+  local passed = horizon > 0 and now - horizon > @CLOCK_MARGIN
+  if passed then horizon = 0 end
   if start == 0 then
     rows_a, start = redis.call('HMGET', @INBOX_A, 'id', unpack(ARGV, first, last)), nil
   elseif not start or start > now then -- malformed, or a failover to a slower clock
@@ -32,6 +36,8 @@ local function open_inbox(now, first, last)
     redis.call('RENAME', @INBOX_A, @INBOX_B)
     redis.call('HSET', @INBOX_A, 'id', meta_of(now, true, horizon))
     rows_a, start, older = {}, now, true
+  elseif passed then
+    redis.pcall('HSET', @INBOX_A, 'id', meta_of(start, older, 0))
   end
   return rows_a, older and redis.call('HMGET', @INBOX_B, 'id', unpack(ARGV, first, last)), start, horizon
 end

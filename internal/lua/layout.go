@@ -31,8 +31,9 @@ var codes = map[string]string{
 	"ORDERED": code(Ordered), "SCHEDULED": code(Scheduled), "GIVEN_MARK": code(GivenMark), "SENT_MARK": code(SentMark),
 	"ERASED_MARK": code(ErasedMark), "STAGED_MARK": code(StagedMark),
 	"DIGIT_0": code('0'), "DIGIT_1": code('1'),
-	"LEASED": "10000000000000",   // the end of a lease (ms) minus this is the score of a leased event
-	"TWO_53": "9007199254740992", // from here on a Lua number does not hold every integer
+	"LEASED":       "10000000000000",   // the end of a lease (ms) minus this is the score of a leased event
+	"CLOCK_MARGIN": "60000",            // ms by which a server's clock may be behind after a failover
+	"TWO_53":       "9007199254740992", // from here on a Lua number does not hold every integer
 }
 
 func code(c rune) string { return strconv.Itoa(int(c)) }

@@ -6,9 +6,13 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
 
 	"github.com/luatx/luatx"
 	"github.com/luatx/luatx/internal/link"
+	"github.com/luatx/luatx/internal/slot"
 	"github.com/luatx/luatx/internal/test/assert"
 	"github.com/luatx/luatx/internal/test/redistest"
 	"github.com/luatx/luatx/internal/test/rig"
@@ -139,4 +143,32 @@ func TestNoCompileKeepsEveryPlanInTheGeneralScript(t *testing.T) {
 		commits.Wait()
 		assert.Equal(t, len(commits.Plans()), want, "compiled plans with NoCompile %t", off)
 	}
+}
+
+// TestCompiledScriptIsUsedAgainOnceATombstoneHasPassed writes a tombstone, as a client does if a reply was lost.
+func TestCompiledScriptIsUsedAgainOnceATombstoneHasPassed(t *testing.T) {
+	t.Parallel()
+	redistest.Servers(t, func(t *testing.T, client redis.UniversalClient) {
+		ctx, tr := redistest.Soon(t), rig.NewTransactor(t, client)
+		commits, home := link.Of(tr).Commits, link.Of(tr).Scripts.Shard(slot.OfTag("a"))
+		commits.CompileAfter(1)
+		commit := func(times int) {
+			for range times {
+				redistest.Must(t, assert.ErrOf(tr.Transact(ctx, "a", rig.Incr)))
+			}
+		}
+		commit(1)
+		commits.Wait()
+		for _, c := range []struct {
+			until time.Duration
+			left  int64
+		}{{time.Minute, 4}, {-30 * time.Second, 8}, {-2 * time.Minute, 10}} { // the horizon never decreases, so each case has its own inbox
+			redistest.Must(t, client.Del(ctx, home.Key("inbox:a")).Err())
+			commit(1) // left, because there is no inbox
+			_, _, _, err := commits.Resolve(ctx, home, "digest0000000000", nil, "token00000", time.Now().Add(c.until))
+			redistest.Must(t, err)
+			commit(3)
+			assert.Equal(t, commits.Plans()[0].Left, c.left, "transactions that the compiled script has left, the horizon in %v", c.until)
+		}
+	})
 }
