@@ -20,7 +20,7 @@ func TestMessageThatExpiresIsParkedAndOneWhoseConsumerStopsIsNot(t *testing.T) {
 	for name, c := range map[string]struct {
 		expires time.Duration
 		parked  bool
-	}{"expires": {time.Second, true}, "stops": {0, false}, "stops before it expires": {time.Hour, false}} {
+	}{"expires": {time.Second, true}, "has expired": {-time.Hour, true}, "stops": {0, false}, "stops before it expires": {time.Hour, false}} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			_, client := redistest.Mini(t)
@@ -35,7 +35,7 @@ func TestMessageThatExpiresIsParkedAndOneWhoseConsumerStopsIsNot(t *testing.T) {
 				return ctx.Err()
 			}, luatx.Middleware(tr), inbox.Position(inbox.PositionConfig{MaxAttempts: 1}))
 			msg := ordered(at(1, &message.Tenure{}))
-			if c.expires > 0 {
+			if c.expires != 0 {
 				msg.Attributes[message.AttrExpiryTime] = time.Now().Add(c.expires)
 			}
 			_, err := r.Process(ctx, msg)

@@ -13,7 +13,8 @@ const (
 	AttrDataContentType = "datacontenttype"
 	AttrDataSchema      = "dataschema"
 
-	// AttrExpiryTime is the time after which the message should not be handled.
+	// AttrExpiryTime is the time after which the message should not be handled. An Engine or a Router then returns ErrExpired instead
+	// of running the handler.
 	AttrExpiryTime = "expirytime"
 	// AttrCorrelationID is the id that all messages with the same cause share.
 	AttrCorrelationID = "correlationid"

@@ -1,6 +1,9 @@
 package message
 
-import "context"
+import (
+	"context"
+	"time"
+)
 
 // carrier is the part of a message that its context uses, independent of the type of its data.
 type carrier interface {
@@ -66,10 +69,11 @@ func (m *TypedMessage[T]) Context(parent context.Context) context.Context {
 	return ctx
 }
 
-// routeContext is Context with the route, and with a cancel function that stops the timer.
+// routeContext is Context with the route, and with a cancel function that stops the timer. The context of an expired message does not
+// end early, so that middlewares can settle the message that its handler will reject.
 func (m *TypedMessage[T]) routeContext(parent context.Context, r *route) (context.Context, context.CancelFunc) {
 	cancel := noCancel
-	if expiry, ok := m.ExpiryTime(); ok {
+	if expiry, ok := m.ExpiryTime(); ok && (r == nil || time.Now().Before(expiry)) {
 		parent, cancel = context.WithDeadline(parent, expiry)
 	}
 	return &messageContext{Context: parent, msg: m, route: r}, cancel

@@ -11,6 +11,8 @@ var (
 	ErrNacked = errors.New("message: nacked without a reason")
 	// ErrNoHandler is returned if no handler of the Router takes the message.
 	ErrNoHandler = errors.New("message: no handler takes the message")
+	// ErrExpired is returned, as a permanent error, if a message reaches its handler after its ExpiryTime.
+	ErrExpired = errors.New("message: the message has expired")
 	// ErrNoInput is returned if a raw input of the Engine does not take the message.
 	ErrNoInput = errors.New("message: the raw input does not take the message")
 	// ErrNoOutput is returned if no raw output of the Engine takes the message.

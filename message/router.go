@@ -267,6 +267,9 @@ func (e *entry) handle(ctx context.Context, msg *Message) ([]*Message, error) {
 		ctx, cancel = msg.routeContext(ctx, way)
 		defer cancel()
 	}
+	if expiry, ok := msg.ExpiryTime(); ok && !time.Now().Before(expiry) {
+		return nil, Permanent(fmt.Errorf("%w: id %q, expirytime %s", ErrExpired, msg.ID(), expiry.Format(time.RFC3339)))
+	}
 	outs, err := e.handler.Handle(ctx, msg)
 	if err != nil {
 		return outs, err

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/luatx/luatx/message"
 )
@@ -299,6 +301,36 @@ func TestRouterReleasesTheExpiryTimer(t *testing.T) {
 	if !errors.Is(inside(), context.Canceled) {
 		t.Error("the context outlives the message")
 	}
+}
+
+func TestRouterRejectsAnExpiredMessageForGood(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		ran := false
+		r := newRouter(t, message.PipeConfig{}, func(context.Context, *message.Message) ([]*message.Message, error) {
+			ran = true
+			return nil, nil
+		}, message.NewMiddleware(func(next message.ProcessFunc) message.ProcessFunc {
+			return func(ctx context.Context, msg *message.Message) ([]*message.Message, error) {
+				if err := ctx.Err(); err != nil {
+					return nil, err
+				}
+				return next(ctx, msg)
+			}
+		}))
+		for after, want := range map[time.Duration]error{time.Nanosecond: nil, 0: message.ErrExpired, -time.Hour: message.ErrExpired} {
+			var nacked error
+			ran = false
+			attrs := message.Attributes{message.AttrID: "7", message.AttrExpiryTime: time.Now().Add(after)}
+			_, err := r.Process(t.Context(), message.New(nil, attrs, message.NewAcking(nil, func(err error) { nacked = err })))
+			if !errors.Is(err, want) || !errors.Is(nacked, want) || ran != (want == nil) || message.IsPermanent(nacked) != (want != nil) {
+				t.Errorf("%v before its expiry: %v, nacked with %v, the handler ran: %t", after, err, nacked, ran)
+			}
+			if want != nil && !strings.Contains(err.Error(), `id "7"`) {
+				t.Errorf("the error does not name the message: %v", err)
+			}
+		}
+	})
 }
 
 func TestRouterRejectsInvalidAndLateConfiguration(t *testing.T) {
