@@ -10,6 +10,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/luatx/luatx/internal/commit"
+	"github.com/luatx/luatx/internal/link"
 	"github.com/luatx/luatx/internal/shard"
 )
 
@@ -126,6 +127,9 @@ func (t *Transactor) send(ctx context.Context, batch []*Tx, tail ...redis.Cmder)
 	}
 	for _, tx := range batch {
 		t.reserve(tx)
+		if claim := link.ClaimOf(tx); claim != nil {
+			claim.Position.After = claim.After()
+		}
 	}
 	for open := batch; len(open) > 0; {
 		var few [4]*commit.Commit

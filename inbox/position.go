@@ -105,9 +105,15 @@ func (cfg PositionConfig) claim(ctx context.Context, msg *message.Message) error
 	}
 	p := &place{cfg: &cfg, tx: tx, msg: msg, at: at, field: shard.PositionField(scope, at.Source, at.Partition)}
 	p.tenure = tenureOf(at.Tenure, tx.Namespace(), p.field)
-	if entry && at.After == "" {
-		// If a failover loses the last commit of this tenure, the entry of that commit is pending again and must come first.
-		at.After = p.tenure.before(at.Offset)
+	together, own := claimsOf(at.Tenure, tx.Namespace()), claim{p.field, at.After}
+	together.add(at.Offset, own)
+	after := func() string {
+		front := together.before(own)
+		if entry && front == "" {
+			// If a failover loses the last commit of this tenure, the entry of that commit is pending again and must come first.
+			return p.tenure.before(at.Offset)
+		}
+		return front
 	}
 	generation, err := p.generation(ctx)
 	if err != nil {
@@ -121,7 +127,8 @@ func (cfg PositionConfig) claim(ctx context.Context, msg *message.Message) error
 		return err
 	}
 	link.SetClaim(tx, &link.Claim{
-		Position:  commit.Position{Field: p.field, Offset: at.Offset, After: at.After, Owner: commit.OwnerOf(generation, at.Epoch)},
+		Position:  commit.Position{Field: p.field, Offset: at.Offset, Owner: commit.OwnerOf(generation, at.Epoch)},
+		After:     after,
 		At:        at,
 		Failed:    p.failed,
 		Committed: func() { p.tenure.pass(at.Offset) },

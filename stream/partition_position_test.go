@@ -3,6 +3,7 @@ package stream_test
 import (
 	"context"
 	"errors"
+	"strconv"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -11,6 +12,8 @@ import (
 
 	"github.com/luatx/luatx"
 	"github.com/luatx/luatx/admin"
+	"github.com/luatx/luatx/inbox"
+	"github.com/luatx/luatx/internal/test/assert"
 	"github.com/luatx/luatx/internal/test/redistest"
 	"github.com/luatx/luatx/internal/test/rig"
 	"github.com/luatx/luatx/message"
@@ -119,4 +122,36 @@ func TestPlainSubscriberUnderPositionsIsAWiringError(t *testing.T) {
 	if err := other.Check(); !errors.As(err, &unsafe) {
 		t.Errorf("a plain subscriber: %v", err)
 	}
+}
+
+// TestMessagesOfSeveralHandlersAreHandledOnceUnderPositions has handlers for alternate messages. Each has a position of its own.
+func TestMessagesOfSeveralHandlersAreHandledOnceUnderPositions(t *testing.T) {
+	t.Parallel()
+	client, ctx := redistest.Shared(t).Client(t), redistest.Soon(t)
+	p := newParted(t, client, 1)
+	pub, err := stream.NewPartitionedPublisher(client, p.keyspace, stream.PublisherConfig{Stream: "orders"})
+	redistest.Must(t, err)
+	for i := range 30 {
+		redistest.Must(t, errors.Join(pub.Send(ctx, message.NewRaw(nil, message.Attributes{
+			"id": strconv.Itoa(i), "source": "/t", "type": []string{"a", "b", "c"}[i%3], "subject": "s" + strconv.Itoa(i),
+		}, nil))...))
+	}
+	tr, err := luatx.New(client, luatx.Config{Namespace: p.ns, Keyspace: p.keyspace})
+	redistest.Must(t, err)
+	var runs atomic.Int64
+	engine := message.NewEngine(message.EngineConfig{})
+	redistest.Must(t, engine.Router().Use(luatx.Middleware(tr), inbox.Position(inbox.PositionConfig{})))
+	for _, kind := range []string{"a", "b", "c"} {
+		redistest.Must(t, engine.AddHandler(kind, message.MatchType(kind), message.NewHandler(func(context.Context, *message.TypedMessage[any]) ([]*message.Message, error) {
+			runs.Add(1)
+			return nil, nil
+		})))
+	}
+	running, stop := context.WithCancel(ctx)
+	done := make(chan error, 1)
+	go func() { done <- p.subscriber(t, p.config()).Consume(running, tr, engine) }()
+	redistest.Eventually(t, "all to be acknowledged", func() bool { return runs.Load() >= 30 && p.open(ctx) == 0 })
+	stop()
+	redistest.Must(t, <-done)
+	assert.Equal(t, runs.Load(), int64(30), "runs of the handlers")
 }

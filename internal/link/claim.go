@@ -11,6 +11,8 @@ import (
 type Claim struct {
 	// Position is the position that the commit checks and moves.
 	Position commit.Position
+	// After returns the offset that the position must have reached before the commit, or "". It may change until the commit is sent.
+	After func() string
 	// At is the position of the message.
 	At message.Position
 	// Failed reports whether to park the message after a failure. It returns the key of the dead-letter stream, and the
