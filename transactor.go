@@ -52,14 +52,18 @@ type Transactor struct {
 // linked gives the packages of this module access to the internals of a Transactor.
 type linked = link.Point
 
-// New returns a Transactor that uses client, which the caller closes. New does no I/O. It returns an error if client is nil or a
-// redis.Ring, which does not hash keys as a cluster does, or if cfg is invalid.
+// New returns a Transactor that uses client, which the caller closes. New does no I/O. It returns an error if client is nil, is a
+// redis.Ring, which does not hash keys as a cluster does, or is a cluster client that reads from replicas, which may lack the
+// latest writes. It also returns an error if cfg is invalid.
 func New(client redis.UniversalClient, cfg Config) (*Transactor, error) {
 	if client == nil {
 		return nil, errors.New("luatx: the client is nil")
 	}
 	if _, ring := client.(*redis.Ring); ring {
 		return nil, errors.New("luatx: redis.Ring spreads keys in a way of its own; use redis.NewClient or redis.NewClusterClient")
+	}
+	if cluster, ok := client.(*redis.ClusterClient); ok && cluster.Options().ReadOnly {
+		return nil, errors.New("luatx: the cluster client reads from replicas, which may lack the latest writes; set none of ReadOnly, RouteByLatency and RouteRandomly")
 	}
 	cfg = cfg.withDefaults()
 	if err := cfg.validate(); err != nil {

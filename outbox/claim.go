@@ -59,13 +59,29 @@ type Batch struct {
 type BatchEvent struct {
 	ID      string
 	Attempt int
-	// Message is the event. It is nil if the body cannot be decoded, and Err is the reason.
+	// Message is the event. It is nil if the body cannot be read or decoded, and Err is the reason.
 	Message *message.RawMessage
 	Err     error
 }
 
+// unreadError is the error of an event whose body could not be read.
+type unreadError struct{ err error }
+
+func (e unreadError) Error() string { return "outbox: claim: the body was not read: " + e.err.Error() }
+func (e unreadError) Unwrap() error { return e.err }
+
+// Untried reports that the event was not tried.
+func (unreadError) Untried() bool { return true }
+
+// backTimeout bounds the attempt to give back events whose bodies could not be read.
+const backTimeout = time.Second
+
 // Claim leases due events of a slot, the longest-overdue first. No other claimer gets them before the lease expires. Claim counts
 // the attempt at once, so that an event that crashes its process is eventually parked.
+//
+// If the client cannot read the body of a large event, Claim gives that event back, and the attempt does not count. The event is
+// in the Batch with its error, and is due again after Work.BackoffBase. If the server does not reply, the event stays leased, but
+// Failed accepts the error without counting the attempt.
 func (s *Store) Claim(ctx context.Context, slotNumber int, work Work) (Batch, error) {
 	work = work.withDefaults()
 	if err := checkSlot(slotNumber); err != nil {
@@ -80,12 +96,21 @@ func (s *Store) Claim(ctx context.Context, slotNumber int, work Work) (Batch, er
 		return Batch{}, storageError("claim", slotNumber, err)
 	}
 	taken := Batch{Slot: slotNumber, Parked: claim.Parked, Orphans: claim.Orphans, lease: claim.Lease}
+	var unread []Fault
 	for _, e := range claim.Events {
 		event := BatchEvent{ID: e.ID, Attempt: e.Attempt}
-		if event.Message, event.Err = Decode(e.Body); event.Err == nil && e.Route != "" {
+		if e.Unread != nil {
+			event.Err = unreadError{e.Unread}
+			unread = append(unread, Fault{e.ID, event.Err})
+		} else if event.Message, event.Err = Decode(e.Body); event.Err == nil && e.Route != "" {
 			event.Message.Attributes[message.AttrDestination] = e.Route
 		}
 		taken.Events = append(taken.Events, event)
+	}
+	if len(unread) > 0 {
+		back, cancel := context.WithTimeout(context.WithoutCancel(ctx), backTimeout) // the caller's context may have ended
+		defer cancel()
+		_, _ = s.Failed(back, taken, work, unread...) // the caller has the errors, and can try again
 	}
 	return taken, nil
 }

@@ -99,7 +99,7 @@ func (f *flight) launch(ctx context.Context, deadline time.Time, events []leased
 	for len(events) > 0 {
 		events = r.replicated(ctx, events)
 		fates := make(settlements)
-		sound, messages := decode(events, fates)
+		sound, messages := decode(r.readable(events, fates), fates)
 		ends := r.pauses.ends.Load()
 		sound, messages, held := r.withoutPaused(sound, messages, fates)
 		for _, g := range r.groups(sound, messages) {

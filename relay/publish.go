@@ -3,7 +3,9 @@ package relay
 import (
 	"cmp"
 	"context"
+	"errors"
 	"math/rand/v2"
+	"slices"
 	"time"
 
 	"github.com/luatx/luatx/internal/settle"
@@ -13,13 +15,14 @@ import (
 
 // leased is an event that this relay may publish.
 type leased struct {
-	slot  int
-	id    string
-	body  []byte
-	given bool   // the id was not derived from a message
-	lease string // empty if this process committed the event
-	route string // the destination, if an operator has changed it
-	to    string // the destination after decoding, or the scope if the event names none
+	slot   int
+	id     string
+	body   []byte
+	given  bool   // the id was not derived from a message
+	lease  string // empty if this process committed the event
+	route  string // the destination, if an operator has changed it
+	unread error  // why the body could not be read
+	to     string // the destination after decoding, or the scope if the event names none
 
 	replicated bool // Config.Barrier does not hold the event back
 }
@@ -28,10 +31,37 @@ type leased struct {
 func (r *Relay) leases(slot int, lease string, claimed []shard.Claimed) []leased {
 	r.claims.add(slot, lease, len(claimed), r.cfg.Lease)
 	events := make([]leased, len(claimed))
+	unread := 0
+	var cause error
 	for i, e := range claimed {
-		events[i] = leased{slot: slot, id: e.ID, body: e.Body, given: e.Given, lease: lease, route: e.Route}
+		events[i] = leased{slot: slot, id: e.ID, body: e.Body, given: e.Given, lease: lease, route: e.Route, unread: e.Unread}
+		if e.Unread != nil {
+			unread, cause = unread+1, e.Unread
+		}
+	}
+	if unread > 0 && !stops(cause) {
+		r.cfg.Logger.Error("relay: event bodies not read", "slot", slot, "events", unread, "error", cause)
 	}
 	return events
+}
+
+// stops reports whether a body was not read because the relay stops.
+func stops(unread error) bool { return errors.Is(unread, context.Canceled) }
+
+// readable returns the events whose bodies were read. It gives the others back, and their attempts do not count.
+func (r *Relay) readable(events []leased, fates settlements) []leased {
+	return slices.DeleteFunc(events, func(e leased) bool {
+		if e.unread == nil {
+			return false
+		}
+		wait := r.cfg.PauseCap
+		if stops(e.unread) {
+			wait = 0 // for the other relays
+		}
+		e.to = e.route
+		fates.add(e.slot, settlement(e, Later(e.unread, wait), 0))
+		return true
+	})
 }
 
 // hold returns how long to lease the events that follow settled events in their lanes, so that this relay publishes them.

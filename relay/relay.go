@@ -48,7 +48,8 @@ type Config struct {
 	// BackoffBase and BackoffCap bound the pause after a failed attempt. The pause grows exponentially, with full jitter. They
 	// default to 1 second and 5 minutes.
 	BackoffBase, BackoffCap time.Duration
-	// PauseCap is the longest pause while a destination is unavailable. Defaults to 5 seconds.
+	// PauseCap is the longest pause while a destination is unavailable, and the pause of an event whose large body cannot be
+	// read. Defaults to 5 seconds.
 	PauseCap time.Duration
 	// OnPark decides about the events behind a parked event of the same ordering key. All relays of a namespace must use the
 	// same value. Defaults to LaneBlocks.

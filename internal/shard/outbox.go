@@ -18,8 +18,9 @@ type Claimed struct {
 	ID      string
 	Attempt int
 	Route   string // the destination that replaces the one in the body; empty: the one in the body
-	Body    []byte
-	Given   bool // see Event.Given
+	Body    []byte // empty if a large body is lost or unread
+	Given   bool   // see Event.Given
+	Unread  error  // why a large body could not be read; the caller gives the event back
 }
 
 // Claim is the result of a claim.
@@ -64,11 +65,13 @@ func (s *Scripts) Claim(ctx context.Context, shard Shard, how Claiming) (Claim, 
 	}
 	claim.Lease, claim.Parked, claim.Orphans = eval.Word(rows[1]), eval.Number(rows[2]), eval.Number(rows[3])
 	claim.Events = claimedIn(rows[4:])
-	return claim, s.fetchBodies(ctx, shard, claim.Events)
+	s.fetchBodies(ctx, shard, claim.Events)
+	return claim, nil
 }
 
-// fetchBodies reads large bodies, because the scripts return only references to them. A lost body is empty.
-func (s *Scripts) fetchBodies(ctx context.Context, shard Shard, events []Claimed) error {
+// fetchBodies reads large bodies, because the scripts return only references to them. If a body cannot be read, its
+// event gets the reason in Unread.
+func (s *Scripts) fetchBodies(ctx context.Context, shard Shard, events []Claimed) {
 	pipe := s.client.Pipeline()
 	bodies := make(map[*Claimed]*redis.StringCmd)
 	for i := range events {
@@ -77,15 +80,18 @@ func (s *Scripts) fetchBodies(ctx context.Context, shard Shard, events []Claimed
 		}
 	}
 	if len(bodies) == 0 {
-		return nil
+		return
 	}
-	if _, err := pipe.Exec(ctx); err != nil && !errors.Is(err, redis.Nil) {
-		return err
-	}
+	_, failure := pipe.Exec(ctx)
 	for e, body := range bodies {
-		e.Body, _ = body.Bytes()
+		var err error
+		if e.Body, err = body.Bytes(); err == nil && len(e.Body) == 0 {
+			err = failure // a hook of the client may fail without giving its error to the commands
+		}
+		if !errors.Is(err, redis.Nil) {
+			e.Unread = err
+		}
 	}
-	return nil
 }
 
 // claimedIn parses events in the format that internal/lua/claim.lua and internal/lua/settle.lua return.
@@ -155,10 +161,7 @@ func (s *Scripts) Settle(ctx context.Context, shard Shard, how Settling, batch [
 	settled := Settled{
 		Lease: eval.Word(rows[0]), Heads: eval.Number(rows[1]), Done: make([]string, len(batch)), Promoted: claimedIn(rows[3:]),
 	}
-	if err := s.fetchBodies(ctx, shard, settled.Promoted); err != nil {
-		s.runner.Log().Warn("luatx: bodies not read", "slot", shard.Slot, "error", err)
-		settled.Promoted = nil
-	}
+	s.fetchBodies(ctx, shard, settled.Promoted)
 	letters := eval.Word(rows[2])
 	for i, at := range order {
 		settled.Done[at] = fates[letters[i]]

@@ -72,6 +72,14 @@ type outcome []any
 
 func of(values ...any) outcome { return values }
 
+// ofClaim returns the outcome of a claim. An event with an unread body has an error of its own.
+func ofClaim(claim Claim, err error) outcome {
+	for _, e := range claim.Events {
+		err = errors.Join(err, e.Unread)
+	}
+	return of(claim, err)
+}
+
 func (o outcome) err() error {
 	err, _ := o[len(o)-1].(error)
 	return err
@@ -112,7 +120,7 @@ func runs(ctx context.Context, s *Scripts) map[string]func() outcome {
 		"import":     func() outcome { return of(s.Import(ctx, home, Act{}, make([]Imported, 1))) },
 		"forget":     func() outcome { return of(s.Forget(ctx, home, Act{}, "digest", "name")) },
 		"list":       func() outcome { return of(s.List(ctx, home, Listing{Of: "pending", Limit: 1})) },
-		"claim":      func() outcome { return of(s.Claim(ctx, home, Claiming{Limit: 1})) },
+		"claim":      func() outcome { return ofClaim(s.Claim(ctx, home, Claiming{Limit: 1})) },
 		"settle":     func() outcome { return of(s.Settle(ctx, home, Settling{}, make([]Settlement, 1))) },
 		"schedule":   func() outcome { return of(s.Schedule(ctx, home, "1", time.Time{})) },
 		"extend":     func() outcome { return of(s.Extend(ctx, home, time.Second, make([]Held, 1), eval.Durability{})) },

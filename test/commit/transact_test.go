@@ -312,12 +312,21 @@ func TestNewRejectsInvalidConfig(t *testing.T) {
 	_, client := redistest.Mini(t)
 	ring := redis.NewRing(&redis.RingOptions{Addrs: map[string]string{"a": "127.0.0.1:1"}})
 	t.Cleanup(func() { _ = ring.Close() })
+	replicas := func(opts redis.UniversalOptions) redis.UniversalClient {
+		opts.Addrs, opts.IsClusterMode = []string{"127.0.0.1:1"}, true
+		client := redis.NewUniversalClient(&opts)
+		t.Cleanup(func() { _ = client.Close() })
+		return client
+	}
 	for name, c := range map[string]struct {
 		client redis.UniversalClient
 		cfg    luatx.Config
 		says   string
 	}{
 		"no client":        {nil, luatx.Config{Namespace: "n"}, "nil"},
+		"replicas":         {replicas(redis.UniversalOptions{ReadOnly: true}), luatx.Config{Namespace: "n"}, "ReadOnly"},
+		"the closest node": {replicas(redis.UniversalOptions{RouteByLatency: true}), luatx.Config{Namespace: "n"}, "RouteByLatency"},
+		"any node":         {replicas(redis.UniversalOptions{RouteRandomly: true}), luatx.Config{Namespace: "n"}, "RouteRandomly"},
 		"a ring":           {ring, luatx.Config{Namespace: "n"}, "Ring"},
 		"no namespace":     {client, luatx.Config{}, "Namespace"},
 		"a brace":          {client, luatx.Config{Namespace: "{n}"}, "Namespace"},
