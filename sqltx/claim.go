@@ -92,8 +92,11 @@ func (s *pump) leaseRows(ctx context.Context, lease string, n int, condition str
 			return err
 		})
 	}
+	if err != nil {
+		return nil, err // without a commit there is no lease
+	}
 	slices.SortFunc(rows, func(a, b row) int { return cmp.Compare(a.id, b.id) })
-	return rows, err
+	return rows, nil
 }
 
 // renew extends the leases of all held rows.
@@ -131,7 +134,7 @@ type querier interface {
 	QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error)
 }
 
-// query returns the result of scan for each row of a query.
+// query returns the result of scan for each row of a query, or only an error.
 func query[T any](ctx context.Context, db querier, scan func(*sql.Rows) (T, error), statement string, args ...any) (out []T, err error) {
 	rows, err := db.QueryContext(ctx, statement, args...)
 	if err != nil {
@@ -145,7 +148,10 @@ func query[T any](ctx context.Context, db querier, scan func(*sql.Rows) (T, erro
 		}
 		out = append(out, v)
 	}
-	return out, rows.Err()
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return out, nil
 }
 
 func value[T any](rows *sql.Rows) (v T, err error) {

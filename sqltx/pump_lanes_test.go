@@ -3,6 +3,7 @@ package sqltx
 import (
 	"errors"
 	"fmt"
+	"io"
 	"slices"
 	"strings"
 	"testing"
@@ -398,8 +399,8 @@ func TestClaimWorksOnDatabasesWithoutReturning(t *testing.T) {
 			p := &pump{OutboxPublisher: NewOutboxPublisher(OutboxPublisherConfig{DB: db.open(t), Dialect: Dialect{Name: "test", Quote: `"`, NowMillis: "NOW_MS", OrderingKeys: "KEYS"}})}
 			got, err := p.leaseRows(t.Context(), "mine", 7, "TRUE")
 			if refuse != "-" {
-				if !errors.Is(err, errDown) {
-					t.Errorf("error is %v", err)
+				if !errors.Is(err, errDown) || got != nil {
+					t.Errorf("leased %v, error is %v", got, err)
 				}
 				if back := len(db.of("ROLLBACK")) == 1; back == (refuse == "BEGIN" || refuse == "COMMIT") {
 					t.Errorf("rolled back: %t", back)
@@ -414,6 +415,29 @@ func TestClaimWorksOnDatabasesWithoutReturning(t *testing.T) {
 			}
 			if got, err = p.leaseRows(t.Context(), "mine", 7, "TRUE"); len(got) > 0 || err != nil || len(db.of(lease)) != 1 {
 				t.Errorf("of nothing leased %v, %v", got, err)
+			}
+		})
+	}
+}
+
+func TestClaimWhoseReplyIsCutOffLeasesNoRow(t *testing.T) {
+	t.Parallel()
+	for name, returning := range map[string]bool{"with RETURNING": true, "without RETURNING": false} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			db := &answers{answer: func(statement string, _ []any) ([][]any, error) {
+				switch {
+				case strings.Contains(statement, columns):
+					return [][]any{rows(1, 1, 1)[0], nil}, nil
+				case strings.Contains(statement, "SELECT o.id"):
+					return [][]any{{int64(1)}, {int64(2)}}, nil
+				}
+				return nil, nil
+			}}
+			dialect := Dialect{Name: "test", Quote: `"`, NowMillis: "NOW_MS", OrderingKeys: "KEYS", Returning: returning}
+			p := &pump{OutboxPublisher: NewOutboxPublisher(OutboxPublisherConfig{DB: db.open(t), Dialect: dialect})}
+			if got, err := p.leaseRows(t.Context(), "mine", 7, "TRUE"); got != nil || !errors.Is(err, io.ErrUnexpectedEOF) {
+				t.Errorf("leased %v, %v", got, err)
 			}
 		})
 	}
