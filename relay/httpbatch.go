@@ -74,7 +74,9 @@ func (b *batches) send(ctx context.Context, target *url.URL, positions []int) (d
 	for i, position := range positions {
 		some[i] = b.events[position]
 	}
-	err := b.p.send(ctx, target, some...)
+	err := supervise(ctx, some, func(ctx context.Context) []error {
+		return fill(len(some), b.p.send(ctx, target, some...))
+	})[0] // all events of a request have the same result
 	switch {
 	case errors.Is(err, ErrUnavailable):
 		down = err

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"net/http"
 	"runtime"
 	"slices"
 	"strings"
@@ -22,6 +23,7 @@ import (
 	"github.com/luatx/luatx/message"
 	"github.com/luatx/luatx/outbox"
 	"github.com/luatx/luatx/relay"
+	"github.com/luatx/luatx/relay/cehttp"
 )
 
 // hanging blocks events whose ids begin with "stuck" until the test ends, even after their context ends.
@@ -227,6 +229,11 @@ func TestLateResultSettlesOnlySentEvents(t *testing.T) {
 	})
 }
 
+// transport is a function that implements http.RoundTripper.
+type transport func(*http.Request) (*http.Response, error)
+
+func (t transport) RoundTrip(r *http.Request) (*http.Response, error) { return t(r) }
+
 // TestStuckEventCostsItsNeighborsNoAttempt publishes one batch in which one event hangs and is sent late.
 func TestStuckEventCostsItsNeighborsNoAttempt(t *testing.T) {
 	t.Parallel()
@@ -238,6 +245,16 @@ func TestStuckEventCostsItsNeighborsNoAttempt(t *testing.T) {
 		},
 		"limit": func(h *hanging) (relay.Publisher, error) {
 			return relay.Limit(h, relay.LimitConfig{Concurrency: 4})
+		},
+		"http batches": func(h *hanging) (relay.Publisher, error) {
+			batches, err := relay.HTTP(relay.HTTPConfig{
+				Mode: cehttp.Batched, URLFor: func(e *message.RawMessage) (string, error) { return "http://shop/" + e.ID(), nil },
+				Client: &http.Client{Transport: transport(func(r *http.Request) (*http.Response, error) {
+					event := message.NewRaw(nil, message.Attributes{"id": strings.TrimPrefix(r.URL.Path, "/")}, nil)
+					return &http.Response{StatusCode: http.StatusOK, Body: http.NoBody, Request: r}, h.one(r.Context(), event)
+				})},
+			})
+			return relay.PublisherFunc(batches.Publish), err // without its scopes, as above
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
