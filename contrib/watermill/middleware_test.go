@@ -163,13 +163,43 @@ func TestRelayMapsErrorsOfAFailingPublisher(t *testing.T) {
 	}
 }
 
-// scripted is a Publisher with a result for each topic.
+func TestRelaySendsNothingAndReportsNoOutageAfterItsContextHasEnded(t *testing.T) {
+	t.Parallel()
+	failure, stopped := errors.New("connection closed"), errors.New("stopped")
+	for name, c := range map[string]struct {
+		err  error
+		want []error
+	}{
+		"sent":   {nil, []error{nil, stopped, stopped}},
+		"failed": {failure, []error{failure, stopped, stopped}},
+	} {
+		ctx, stop := context.WithCancelCause(t.Context())
+		pub := &scripted{answers: map[string]error{"a": c.err}, publish: func() { stop(stopped) }}
+		p, err := luatxwm.Relay(pub, luatxwm.RelayConfig{Unavailable: func(error) bool { return true }})
+		redistest.Must(t, err)
+		events := make([]*message.RawMessage, 3)
+		for i := range events {
+			events[i] = message.NewRaw([]byte("x"), message.Attributes{"id": fmt.Sprint(i), "type": "t", "source": "/s", "destination": "a"}, nil)
+		}
+		for i, err := range p.Publish(ctx, events) {
+			if want := c.want[i]; !errors.Is(err, want) || want != nil && (!errors.Is(err, relay.ErrLater) || errors.Is(err, relay.ErrUnavailable)) {
+				t.Errorf("%s: event %d: %v", name, i, err)
+			}
+		}
+	}
+}
+
+// scripted is a Publisher with a result for each topic. It calls publish, if it is set, for each message.
 type scripted struct {
 	answers map[string]error
+	publish func()
 	sent    []string
 }
 
 func (s *scripted) Publish(topic string, messages ...*wm.Message) error {
+	if s.publish != nil {
+		s.publish()
+	}
 	if err := s.answers[topic]; err != nil {
 		return err
 	}

@@ -22,8 +22,8 @@ type RelayConfig struct {
 }
 
 // Relay adapts any Watermill Publisher to a relay. The UUID of a message is the event's id, so that consumers can recognize
-// duplicates. Events are sent one by one in their order, because Watermill does not report which of several messages failed. The
-// scopes are the topics.
+// duplicates. Events are sent one by one in their order, because Watermill does not report which of several messages failed. If the
+// relay stops or the time of the call is over, the other events are not sent and lose no attempt. The scopes are the topics.
 func Relay(publisher wm.Publisher, cfg RelayConfig) (relay.Scoped, error) {
 	if publisher == nil {
 		return nil, errors.New("watermill: Relay needs a Publisher")
@@ -69,6 +69,9 @@ func (r *relaying) publish(ctx context.Context, events []*message.RawMessage) []
 }
 
 func (r *relaying) send(ctx context.Context, event *message.RawMessage) error {
+	if ctx.Err() != nil {
+		return relay.Later(context.Cause(ctx), 0)
+	}
 	topic, err := r.cfg.Topic(event)
 	if err != nil {
 		return err
@@ -81,7 +84,9 @@ func (r *relaying) send(ctx context.Context, event *message.RawMessage) error {
 	switch err := r.publisher.Publish(topic, msg); {
 	case err == nil:
 		return nil
-	case ctx.Err() != nil, r.cfg.Unavailable != nil && r.cfg.Unavailable(err):
+	case ctx.Err() != nil: // the relay stops, or its time has run out
+		return relay.Later(fmt.Errorf("watermill: %q: %w", topic, err), 0)
+	case r.cfg.Unavailable != nil && r.cfg.Unavailable(err):
 		return relay.Unavailable(fmt.Errorf("watermill: %q: %w", topic, err))
 	default:
 		return fmt.Errorf("watermill: %q: %w", topic, err)
