@@ -117,10 +117,11 @@ func MySQL() Dialect {
 		OutboxSchema: []string{MySQLOutboxSchema},
 		// INSERT IGNORE would treat a row that cannot be written as a duplicate. The counter distinguishes the two, regardless of
 		// how the connection counts rows.
-		OnDuplicate:  ` ON DUPLICATE KEY UPDATE deliveries = deliveries + 1`,
-		SkipLocked:   ` FOR UPDATE SKIP LOCKED`,
-		NowMillis:    `CAST(UNIX_TIMESTAMP(NOW(3)) * 1000 AS SIGNED)`,
-		Ago:          `NOW(6) - INTERVAL (? * 1000) MICROSECOND`,
+		OnDuplicate: ` ON DUPLICATE KEY UPDATE deliveries = deliveries + 1`,
+		SkipLocked:  ` FOR UPDATE SKIP LOCKED`,
+		// NOW is in the time zone of the session, in which an hour repeats or is missing when the clocks change.
+		NowMillis:    `TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(3)) DIV 1000`,
+		Ago:          `FROM_UNIXTIME(TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6)) / 1000000 - ? / 1000)`,
 		DeleteSome:   `DELETE FROM %[1]s WHERE %[2]s LIMIT ?`,
 		OrderingKeys: `SELECT ordering_key FROM %[1]s WHERE published = FALSE AND ordering_key > ? GROUP BY ordering_key ORDER BY ordering_key LIMIT ?`,
 		// After a deadlock, the server has rolled back. It would commit each following statement separately, unless autocommit is

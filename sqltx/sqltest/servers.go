@@ -66,11 +66,11 @@ func newRunning(users ...string) (*running, error) {
 	return &running{owner: owner, dir: dir}, err
 }
 
-// command prepares a command that runs as the owner, in the directory.
+// command prepares a command that runs as the owner, in the directory. Its time zone has daylight saving time.
 func (r *running) command(path string, args ...string) *exec.Cmd {
 	cmd := exec.Command(path, args...)
 	cmd.Dir = r.dir
-	cmd.Env = append(os.Environ(), "HOME="+r.dir, "TMPDIR="+r.dir, "LC_ALL=C")
+	cmd.Env = append(os.Environ(), "HOME="+r.dir, "TMPDIR="+r.dir, "LC_ALL=C", "TZ=Europe/Berlin")
 	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: r.owner}
 	return cmd
 }
