@@ -18,11 +18,12 @@ import (
 type Work struct {
 	// Limit is the maximum number of events of a claim. Defaults to 100; at most 1000.
 	Limit int
-	// Lease is how long the events belong to the claimer. Defaults to 30 seconds.
+	// Lease is how long the events belong to the claimer. Defaults to 30 seconds; at least 100 ms and at most 24 hours.
 	Lease time.Duration
 	// Attempts is how often an event is tried before it is parked. Defaults to 10.
 	Attempts int
-	// BackoffBase and BackoffCap bound the pause after a failure. They default to 1 second and 5 minutes.
+	// BackoffBase and BackoffCap bound the pause after a failure. BackoffCap must not be less than BackoffBase. They default to
+	// 1 second and 5 minutes.
 	BackoffBase, BackoffCap time.Duration
 	// SentRetention is how long sent events with given ids are remembered. Defaults to 1 hour. A negative value remembers none.
 	SentRetention time.Duration
@@ -32,16 +33,31 @@ type Work struct {
 	LaneContinues bool
 }
 
-const maxClaim = 1000
-
 func (w Work) withDefaults() Work {
-	w.Limit = min(cmp.Or(w.Limit, 100), maxClaim)
+	w.Limit = cmp.Or(w.Limit, 100)
 	w.Lease = cmp.Or(w.Lease, 30*time.Second)
 	w.Attempts = cmp.Or(w.Attempts, 10)
 	w.BackoffBase = cmp.Or(w.BackoffBase, time.Second)
 	w.BackoffCap = cmp.Or(w.BackoffCap, 5*time.Minute)
 	w.SentRetention = cmp.Or(w.SentRetention, time.Hour)
 	return w
+}
+
+// validate checks a Work with its defaults.
+func (w Work) validate() error {
+	switch {
+	case w.Limit < 1 || w.Limit > shard.MaxLimit:
+		return fmt.Errorf("outbox: Work.Limit is %d; use 1 to %d, or 0 for the default", w.Limit, shard.MaxLimit)
+	case w.Lease < shard.MinLease || w.Lease > shard.MaxLease:
+		return fmt.Errorf("outbox: Work.Lease is %v; use %v to %v, or 0 for the default", w.Lease, shard.MinLease, shard.MaxLease)
+	case w.Attempts < 0:
+		return fmt.Errorf("outbox: Work.Attempts is %d; use 0 for the default, or more", w.Attempts)
+	case w.BackoffBase < 0:
+		return fmt.Errorf("outbox: Work.BackoffBase is %v; use 0 for the default, or more", w.BackoffBase)
+	case w.BackoffCap < w.BackoffBase:
+		return fmt.Errorf("outbox: Work.BackoffCap is %v; use at least BackoffBase, %v", w.BackoffCap, w.BackoffBase)
+	}
+	return nil
 }
 
 // A Batch holds events under one lease.
@@ -84,7 +100,7 @@ const backTimeout = time.Second
 // Failed accepts the error without counting the attempt.
 func (s *Store) Claim(ctx context.Context, slotNumber int, work Work) (Batch, error) {
 	work = work.withDefaults()
-	if err := checkSlot(slotNumber); err != nil {
+	if err := errors.Join(checkSlot(slotNumber), work.validate()); err != nil {
 		return Batch{}, err
 	}
 	ctx, cancel := s.bounded(ctx)
@@ -137,6 +153,10 @@ type Fault struct {
 // up. Failed returns 1 for each recorded failure, and 0 for an event that was settled or no longer belongs to the claimer, which
 // stays unchanged. It returns an error if a failure has no Err.
 func (s *Store) Failed(ctx context.Context, taken Batch, work Work, failures ...Fault) ([]int, error) {
+	work = work.withDefaults()
+	if err := work.validate(); err != nil {
+		return nil, err
+	}
 	rows := make([]shard.Settlement, len(failures))
 	for i, f := range failures {
 		if f.Err == nil {
@@ -146,7 +166,7 @@ func (s *Store) Failed(ctx context.Context, taken Batch, work Work, failures ...
 		row := shard.Settlement{ID: f.ID, What: string(fate), Lease: taken.lease, Class: classOf(f.Err), Error: f.Err.Error()}
 		switch fate {
 		case settle.GiveBack:
-			row.Number = float64(settle.Pause(f.Err, work.withDefaults().BackoffBase).Milliseconds())
+			row.Number = float64(settle.Pause(f.Err, work.BackoffBase).Milliseconds())
 		case settle.Park:
 			row.Class = cmp.Or(row.Class, "refused")
 		default:
@@ -162,11 +182,11 @@ func (s *Store) Failed(ctx context.Context, taken Batch, work Work, failures ...
 
 func (s *Store) settle(ctx context.Context, slotNumber int, work Work, rows []shard.Settlement) ([]int, error) {
 	work = work.withDefaults()
-	if err := checkSlot(slotNumber); err != nil {
+	if err := errors.Join(checkSlot(slotNumber), work.validate()); err != nil {
 		return nil, err
 	}
-	if len(rows) > maxClaim {
-		return nil, fmt.Errorf("outbox: settle: the call has %d events; use at most %d", len(rows), maxClaim)
+	if len(rows) > shard.MaxLimit {
+		return nil, fmt.Errorf("outbox: settle: the call has %d events; use at most %d", len(rows), shard.MaxLimit)
 	}
 	ctx, cancel := s.bounded(ctx)
 	defer cancel()

@@ -20,6 +20,7 @@ func TestConfigsHaveTheDocumentedDefaults(t *testing.T) {
 func TestConfigsRejectValuesOutsideTheDocumentedBounds(t *testing.T) {
 	t.Parallel()
 	documented.Bounds(t, RearmOptions{}, RearmOptions.Validate)
+	documented.Bounds(t, Work{}, func(w Work) error { return w.withDefaults().validate() })
 }
 
 func TestBoundsOfOptionsAreValid(t *testing.T) {

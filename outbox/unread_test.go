@@ -84,7 +84,7 @@ func TestErrorOfAnUnreadBodyCountsNoAttempt(t *testing.T) {
 	redistest.Must(t, y.emitLarge("1"))
 	down := &refusing{}
 	client.AddHook(down)
-	work := outbox.Work{Attempts: 1, BackoffBase: time.Hour, Lease: time.Hour}
+	work := outbox.Work{Attempts: 1, BackoffBase: time.Minute, Lease: time.Hour}
 	batch, err := y.store.Claim(ctx, y.slot, work)
 	redistest.Must(t, err)
 	down.over = true

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/luatx/luatx/internal/settle"
+	"github.com/luatx/luatx/internal/shard"
 	"github.com/luatx/luatx/message"
 )
 
@@ -55,8 +56,8 @@ func (c DriveConfig) withDefaults() DriveConfig {
 
 func (c DriveConfig) validate() error {
 	switch {
-	case c.BatchSize < 0 || c.BatchSize > maxBatch:
-		return fmt.Errorf("relay: DriveConfig.BatchSize is %d; use 1 to %d, or 0 for the default", c.BatchSize, maxBatch)
+	case c.BatchSize < 0 || c.BatchSize > shard.MaxLimit:
+		return fmt.Errorf("relay: DriveConfig.BatchSize is %d; use 1 to %d, or 0 for the default", c.BatchSize, shard.MaxLimit)
 	case c.Concurrency < 0:
 		return fmt.Errorf("relay: DriveConfig.Concurrency is %d; use 0 for the default, or more", c.Concurrency)
 	case min(c.Timeout, c.PauseCap, c.DrainTimeout) < 0:

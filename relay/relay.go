@@ -30,7 +30,8 @@ type Config struct {
 	Concurrency int
 	// BatchSize is the maximum number of events of a batch. Defaults to 100; at most 1000.
 	BatchSize int
-	// Lease is how long a claim reserves an event for its relay. Defaults to 30 seconds; at least 100 ms.
+	// Lease is how long a claim reserves an event for its relay. Defaults to 30 seconds; at least 100 ms and at
+	// most 24 hours.
 	Lease time.Duration
 	// PublishTimeout bounds one call of the Publisher. Its context ends then, or when two thirds of the events' lease are
 	// over. The relay abandons a call that has not returned half a second later, or earlier if Lease or DrainTimeout is short.
@@ -84,8 +85,6 @@ const (
 )
 
 const (
-	maxBatch     = 1000
-	minLease     = 100 * time.Millisecond
 	manyShards   = 256
 	settleTries  = 15 * time.Second
 	firstPause   = 50 * time.Millisecond
@@ -121,12 +120,12 @@ func (c Config) forPublishing() time.Duration { return c.Lease * 2 / 3 }
 
 func (c Config) validate() error {
 	switch {
-	case c.BatchSize < 1 || c.BatchSize > maxBatch:
-		return fmt.Errorf("relay: Config.BatchSize is %d; use 1 to %d", c.BatchSize, maxBatch)
+	case c.BatchSize < 1 || c.BatchSize > shard.MaxLimit:
+		return fmt.Errorf("relay: Config.BatchSize is %d; use 1 to %d", c.BatchSize, shard.MaxLimit)
 	case c.OnPark != LaneBlocks && c.OnPark != LaneContinues:
 		return fmt.Errorf("relay: Config.OnPark is %d; use LaneBlocks or LaneContinues", c.OnPark)
-	case c.Lease < minLease:
-		return fmt.Errorf("relay: Config.Lease is %v; use at least %v", c.Lease, minLease)
+	case c.Lease < shard.MinLease || c.Lease > shard.MaxLease:
+		return fmt.Errorf("relay: Config.Lease is %v; use %v to %v", c.Lease, shard.MinLease, shard.MaxLease)
 	case c.PublishTimeout < time.Millisecond || c.PublishTimeout > c.forPublishing():
 		return fmt.Errorf("relay: Config.PublishTimeout is %v; use 1ms to two thirds of Lease, %v", c.PublishTimeout, c.forPublishing())
 	case min(c.InlineSlots, c.Concurrency, c.Attempts) < 0:

@@ -36,6 +36,13 @@ type Claim struct {
 	Next time.Duration
 }
 
+// The bounds of a claim. The score of a lease that ends much later than MaxLease would be that of a free event.
+const (
+	MaxLimit = 1000
+	MinLease = 100 * time.Millisecond
+	MaxLease = 24 * time.Hour
+)
+
 // Claiming contains the options of a claim.
 type Claiming struct {
 	Limit     int
