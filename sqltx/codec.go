@@ -13,14 +13,14 @@ type row struct {
 	id         int64
 	topic      string
 	eventType  string
-	data       string // JSON. If base64 is set, a JSON string of the bytes in base64
+	data       string // JSON. If base64 is set, a JSON string of the bytes in base64, or null without data
 	base64     bool
 	attributes string // a JSON object
 	key        string // ordering key; empty for none
 	attempts   int
 }
 
-// noData is the data column of a message without data.
+// noData is the data column of a message without data, whose base64 is set. The null of data in JSON has no base64.
 const noData = "null"
 
 // encode returns the columns of an event: the attributes and the data of a structured CloudEvent, separately.
@@ -40,12 +40,12 @@ func encode(event *message.Message) (row, error) {
 	if err := json.Unmarshal(whole, &parts); err != nil {
 		return row{}, fmt.Errorf("marshal data: %w", err)
 	}
-	r := row{topic: event.Destination(), eventType: event.Type(), attributes: string(attributes), data: noData}
+	r := row{topic: event.Destination(), eventType: event.Type(), attributes: string(attributes), data: noData, base64: true}
 	switch {
 	case parts.Base64 != nil:
-		r.data, r.base64 = string(parts.Base64), true
+		r.data = string(parts.Base64)
 	case parts.Data != nil:
-		r.data = string(parts.Data)
+		r.data, r.base64 = string(parts.Data), false
 	}
 	return r, nil
 }
@@ -58,10 +58,10 @@ func (r row) decode() (*message.RawMessage, error) {
 	}
 	text := r.attributes
 	switch {
-	case r.base64:
-		text = r.attributes[:n-1] + `,"data_base64":` + r.data + "}"
-	case r.data != noData:
+	case !r.base64:
 		text = r.attributes[:n-1] + `,"data":` + r.data + "}"
+	case r.data != noData:
+		text = r.attributes[:n-1] + `,"data_base64":` + r.data + "}"
 	}
 	var msg message.RawMessage
 	if err := msg.UnmarshalJSON([]byte(text)); err != nil {

@@ -161,7 +161,7 @@ func TestClaimReportsRowsThatCannotBeRead(t *testing.T) {
 		parts map[string][][]any
 		log   string
 	}{
-		"claimed rows":            {map[string][][]any{claiming: {{"no number", "", "t", noData, false, "{}", nil, int64(1)}}}, "claim failed"},
+		"claimed rows":            {map[string][][]any{claiming: {{"no number", "", "t", noData, true, "{}", nil, int64(1)}}}, "claim failed"},
 		"claimed rows, cut off":   {map[string][][]any{claiming: {rows(1, 1, 1)[0], nil}}, "claim failed"},
 		"keys of others":          {map[string][][]any{claiming: rows(1, 1, 1, "a"), contesting: {{nil}}}, "claim of ordered events failed"},
 		"followers":               {map[string][][]any{claiming: rows(1, 1, 1, "a"), following: {append(rows(2, 1, 0, "a")[0], "no", "bool")}}, "claim of ordered events failed"},

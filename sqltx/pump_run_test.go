@@ -35,7 +35,7 @@ func rows(first, n int, attempts int64, keys ...string) (out [][]any) {
 			key = keys[i%len(keys)]
 		}
 		id := int64(first + i)
-		out = append(out, []any{id, "", "t", noData, false, fmt.Sprintf(`{"id":"%d","source":"/s","type":"t","specversion":"1.0"}`, id), key, attempts})
+		out = append(out, []any{id, "", "t", noData, true, fmt.Sprintf(`{"id":"%d","source":"/s","type":"t","specversion":"1.0"}`, id), key, attempts})
 	}
 	return out
 }

@@ -1,8 +1,10 @@
 package sqltx
 
 import (
+	"bytes"
 	"context"
 	"database/sql"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -149,6 +151,31 @@ func TestOutboxInsertsAtMost100EventsAtOnce(t *testing.T) {
 	}
 }
 
+func TestStoredEventKeepsItsData(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		data   any
+		stored string
+		base64 bool
+		want   []byte
+	}{
+		"none":      {nil, "null", true, nil},
+		"JSON null": {json.RawMessage("null"), "null", false, []byte("null")},
+		"JSON":      {map[string]int{"n": 1}, `{"n":1}`, false, []byte(`{"n":1}`)},
+		"bytes":     {[]byte{0, 0xff}, `"AP8="`, true, []byte{0, 0xff}},
+		"no bytes":  {[]byte{}, `""`, true, []byte{}},
+	} {
+		r, err := encode(message.New(c.data, message.Attributes{"id": "1", "source": "/s", "type": "t"}, nil))
+		if err != nil || r.data != c.stored || r.base64 != c.base64 {
+			t.Errorf("%s: stored %+v, %v", name, r, err)
+		}
+		msg, err := r.decode()
+		if err != nil || !bytes.Equal(msg.Data, c.want) || (msg.Data == nil) != (c.want == nil) {
+			t.Errorf("%s: %+v was read as %v, %v", name, r, msg, err)
+		}
+	}
+}
+
 func TestStoredEventThatIsNoMessageIsAnError(t *testing.T) {
 	t.Parallel()
 	const noObject = "the attributes are not a JSON object"
@@ -156,13 +183,13 @@ func TestStoredEventThatIsNoMessageIsAnError(t *testing.T) {
 		row  row
 		want string
 	}{
-		{row{data: noData, attributes: "{}"}, ""},
+		{row{data: noData, base64: true, attributes: "{}"}, ""},
 		{row{data: "1", attributes: `{"id":"1"}`}, ""},
-		{row{data: noData}, noObject},
-		{row{data: noData, attributes: "{"}, noObject},
-		{row{data: noData, attributes: "}"}, noObject},
-		{row{data: noData, attributes: "no JSON"}, noObject},
-		{row{data: noData, attributes: "no JSON}"}, "invalid character"},
+		{row{data: noData, base64: true}, noObject},
+		{row{data: noData, base64: true, attributes: "{"}, noObject},
+		{row{data: noData, base64: true, attributes: "}"}, noObject},
+		{row{data: noData, base64: true, attributes: "no JSON"}, noObject},
+		{row{data: noData, base64: true, attributes: "no JSON}"}, "invalid character"},
 		{row{data: "no JSON", attributes: `{"id":"1"}`}, "invalid character"},
 	} {
 		msg, err := c.row.decode()
@@ -178,10 +205,10 @@ func TestDestinationOfAStoredEventIsItsTopicUnlessItHasItsOwn(t *testing.T) {
 		row  row
 		want any
 	}{
-		{row{data: noData, attributes: "{}"}, nil},
-		{row{data: noData, attributes: "{}", topic: "all"}, "all"},
-		{row{data: noData, attributes: `{"destination":"own"}`, topic: "all"}, "own"},
-		{row{data: noData, attributes: `{"destination":"own"}`}, "own"},
+		{row{data: noData, base64: true, attributes: "{}"}, nil},
+		{row{data: noData, base64: true, attributes: "{}", topic: "all"}, "all"},
+		{row{data: noData, base64: true, attributes: `{"destination":"own"}`, topic: "all"}, "own"},
+		{row{data: noData, base64: true, attributes: `{"destination":"own"}`}, "own"},
 	} {
 		if msg, err := c.row.decode(); err != nil || msg.Attributes[message.AttrDestination] != c.want {
 			t.Errorf("%+v: %v, %v; want %v", c.row, msg, err, c.want)

@@ -239,6 +239,7 @@ func testFidelity(t *testing.T, s *suite) {
 		{"text/plain", "plain ? $1 text", "plain ? $1 text"},
 		{"application/octet-stream", []byte{0, 255, 1, '"'}, "\x00\xff\x01\""},
 		{"application/json", nil, ""},
+		{"application/json", []byte("null"), "null"},
 		{"application/octet-stream", bytes.Repeat([]byte{0xfe}, 300_000), strings.Repeat("\xfe", 300_000)},
 	}
 	err := s.transact(t.Context(), func(ctx context.Context) error {
