@@ -13,6 +13,7 @@ import (
 
 	"github.com/luatx/luatx/internal/group"
 	"github.com/luatx/luatx/internal/lua"
+	"github.com/luatx/luatx/internal/piped"
 	"github.com/luatx/luatx/internal/producer"
 	"github.com/luatx/luatx/message"
 )
@@ -144,7 +145,7 @@ func (p *Publisher) runWindow(ctx context.Context, keys []string) []*redis.Cmd {
 	for i, key := range keys {
 		cmds[i] = windowScript.EvalSha(ctx, pipe, []string{key}, seconds(p.cfg.IdempotencyWindow), idsOfProducer)
 	}
-	_, _ = pipe.Exec(ctx) // each command has its own error
+	_, _ = piped.Exec(ctx, pipe) // each command has its own error
 	return cmds
 }
 

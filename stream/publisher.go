@@ -12,6 +12,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/luatx/luatx/internal/inbound"
+	"github.com/luatx/luatx/internal/piped"
 	"github.com/luatx/luatx/message"
 )
 
@@ -165,7 +166,7 @@ func (p *Publisher) add(ctx context.Context, adds [][]any) []*redis.StringCmd {
 	}
 	if pipe.Len() > 0 {
 		// Each command has its own error, even if the whole pipeline could not be sent.
-		_, _ = pipe.Exec(ctx)
+		_, _ = piped.Exec(ctx, pipe)
 	}
 	return cmds
 }

@@ -316,3 +316,19 @@ func TestPublishLeavesMessagesWithTheSenderAfterItsContextEnded(t *testing.T) {
 		}
 	}
 }
+
+func TestSendOfAUserWithAWrongPasswordReturnsAnErrorForEachMessage(t *testing.T) {
+	t.Parallel()
+	client := redistest.Client(t, redistest.Shared(t).Addr(), func(o *redis.Options) { o.Username, o.Password = "nobody", "wrong" })
+	pub, err := stream.NewPublisher(client, stream.PublisherConfig{Stream: redistest.Tag(t)})
+	redistest.Must(t, err)
+	errs := pub.Send(t.Context(), order("1"), order("2"))
+	if len(errs) != 2 {
+		t.Fatalf("%d errors, want 2", len(errs))
+	}
+	for i, err := range errs {
+		if err == nil || !strings.Contains(err.Error(), "WRONGPASS") {
+			t.Errorf("message %d: %v", i, err)
+		}
+	}
+}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/luatx/luatx/cmd/luatx/internal/shop"
 	entryid "github.com/luatx/luatx/internal/group"
+	"github.com/luatx/luatx/internal/piped"
 	"github.com/luatx/luatx/outbox"
 	"github.com/luatx/luatx/stream"
 )
@@ -50,7 +51,7 @@ func (o observer) groups(ctx context.Context, keys []string, name string) (map[s
 	for i, key := range keys {
 		cmds[i] = pipe.XInfoGroups(ctx, key)
 	}
-	_, _ = pipe.Exec(ctx) // each command has its own error
+	_, _ = piped.Exec(ctx, pipe) // each command has its own error
 	found := make(map[string]given, len(keys))
 	for i, cmd := range cmds {
 		infos, err := cmd.Result()

@@ -5,6 +5,8 @@ import (
 	"sync"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/luatx/luatx/internal/piped"
 )
 
 // direct makes a separate round trip for each call.
@@ -123,7 +125,7 @@ func pipe(ctx context.Context, client redis.UniversalClient, calls []*Call, tail
 		_ = p.Process(ctx, cmds[i]) // queues the command
 	}
 	_ = p.BatchProcess(ctx, tail...)
-	_, _ = p.Exec(ctx) // each command holds its error
+	_, _ = piped.Exec(ctx, p) // each command holds its error
 	for i, c := range calls {
 		c.answer(cmds[i])
 		c.together = c.together || len(calls) > 1

@@ -185,3 +185,23 @@ func TestReachedNeedsEveryCopyThatWasAskedFor(t *testing.T) {
 		assert.Equal(t, c.d.reached(c.reply), c.want, "%s", c.name)
 	}
 }
+
+// refused is a hook whose pipelines fail without an error of their commands, as those of a client with a wrong password.
+type refused struct{ sick }
+
+func (*refused) ProcessPipelineHook(redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return func(context.Context, []redis.Cmder) error { return answer("WRONGPASS invalid username-password pair") }
+}
+
+func TestCallOfAPipelineThatIsNotSentHasItsError(t *testing.T) {
+	t.Parallel()
+	client := redis.NewClient(&redis.Options{Addr: "127.0.0.1:0"})
+	t.Cleanup(func() { _ = client.Close() })
+	client.AddHook(&refused{})
+	r := New(client, "n", slog.New(slog.DiscardHandler))
+	c := NewCall(r.Script("commit", "return 1"), []string{"k"}, nil)
+	c.Ahead = [][]any{{"set", "k", "v"}}
+	if reply, err := r.Once(t.Context(), c); reply != nil || !redis.HasErrorPrefix(errors.Unwrap(err), "WRONGPASS") {
+		t.Errorf("reply %v, error %v", reply, err)
+	}
+}

@@ -29,7 +29,7 @@ var layers = [][]string{
 	{"internal/process", "internal/shard"},
 	{"internal/eval", "internal/record"},
 	{"internal/command", "internal/group", "internal/identity", "internal/inbound", "internal/outboxentry", "internal/producer", "internal/settle", "internal/streamentry"},
-	{"internal/docs", "internal/flight", "internal/lua", "internal/mark", "internal/msgpack", "internal/observe", "internal/pretty", "internal/sbom", "internal/sleep", "internal/slot", "internal/test/apt", "internal/test/child", "internal/test/documented", "internal/test/race", "internal/test/respproxy", "message"},
+	{"internal/docs", "internal/flight", "internal/lua", "internal/mark", "internal/msgpack", "internal/observe", "internal/piped", "internal/pretty", "internal/sbom", "internal/sleep", "internal/slot", "internal/test/apt", "internal/test/child", "internal/test/documented", "internal/test/race", "internal/test/respproxy", "message"},
 	{"internal/test/assert"},
 }
 

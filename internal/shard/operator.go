@@ -8,6 +8,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/luatx/luatx/internal/eval"
+	"github.com/luatx/luatx/internal/piped"
 )
 
 // Mark is what a shard stores about a message that it has applied.
@@ -25,7 +26,7 @@ func (s *Scripts) Mark(ctx context.Context, shard Shard, digest string) (Mark, e
 	a, b := pipe.HMGet(ctx, shard.Key(keyInboxA), fieldID, digest), pipe.HMGet(ctx, shard.Key(keyInboxB), fieldID, digest)
 	broken := pipe.HGet(ctx, shard.Key(keyBroken), digest)
 	kept, keptB := pipe.HExists(ctx, shard.Key(keyResults), digest), pipe.HExists(ctx, shard.Key(keyResultsB), digest)
-	cmds, _ := pipe.Exec(ctx)
+	cmds, _ := piped.Exec(ctx, pipe)
 	for _, cmd := range cmds { // the error of Exec is that of the first command, which may be an empty reply
 		if err := cmd.Err(); err != nil && !errors.Is(err, redis.Nil) {
 			return Mark{}, err
@@ -87,7 +88,7 @@ func (s *Scripts) WrongTypes(ctx context.Context, slots []int) (map[string]strin
 		for name := range types {
 			replies[name] = pipe.Type(ctx, s.Shard(n).Key(name))
 		}
-		_, _ = pipe.Exec(ctx) // each command contains its error
+		_, _ = piped.Exec(ctx, pipe) // each command contains its error
 		for name, reply := range replies {
 			if err := reply.Err(); err != nil {
 				return nil, &SlotError{n, err}

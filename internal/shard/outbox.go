@@ -11,6 +11,7 @@ import (
 
 	"github.com/luatx/luatx/internal/eval"
 	"github.com/luatx/luatx/internal/lua"
+	"github.com/luatx/luatx/internal/piped"
 )
 
 // Claimed is an event with a lease.
@@ -89,13 +90,10 @@ func (s *Scripts) fetchBodies(ctx context.Context, shard Shard, events []Claimed
 	if len(bodies) == 0 {
 		return
 	}
-	_, failure := pipe.Exec(ctx)
+	_, _ = piped.Exec(ctx, pipe) // each command contains its error
 	for e, body := range bodies {
 		var err error
-		if e.Body, err = body.Bytes(); err == nil && len(e.Body) == 0 {
-			err = failure // a hook of the client may fail without giving its error to the commands
-		}
-		if !errors.Is(err, redis.Nil) {
+		if e.Body, err = body.Bytes(); !errors.Is(err, redis.Nil) {
 			e.Unread = err
 		}
 	}

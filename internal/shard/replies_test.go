@@ -285,3 +285,30 @@ func TestErrorOfAnyCommandIsTheErrorOfItsOperation(t *testing.T) {
 		}
 	}
 }
+
+// denied is a hook whose pipelines fail without an error of their commands, as those of a client with a wrong password.
+type denied struct{ pipelines int }
+
+func (*denied) DialHook(next redis.DialHook) redis.DialHook          { return next }
+func (*denied) ProcessHook(next redis.ProcessHook) redis.ProcessHook { return next }
+
+func (d *denied) ProcessPipelineHook(redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return func(context.Context, []redis.Cmder) error {
+		d.pipelines++
+		return refusal("WRONGPASS refused")
+	}
+}
+
+func TestErrorOfAPipelineIsTheErrorOfItsOperation(t *testing.T) {
+	t.Parallel()
+	var s *Scripts
+	s, _ = answering(t, func(cmd []string) any { return healthy(s, cmd) })
+	hook := &denied{}
+	s.client.AddHook(hook)
+	for name, run := range operations(t.Context(), s) {
+		hook.pipelines = 0
+		if err := run().err(); hook.pipelines > 0 && (err == nil || !strings.Contains(err.Error(), "refused")) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}

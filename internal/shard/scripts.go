@@ -11,6 +11,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/luatx/luatx/internal/eval"
+	"github.com/luatx/luatx/internal/piped"
 	"github.com/luatx/luatx/internal/slot"
 )
 
@@ -116,6 +117,6 @@ func askSlots[C any](ctx context.Context, s *Scripts, slots []int, ask func(pipe
 	for i, n := range slots {
 		replies[i] = ask(pipe, s.Shard(n))
 	}
-	_, err := pipe.Exec(ctx)
+	_, err := piped.Exec(ctx, pipe)
 	return replies, err
 }

@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/luatx/luatx/internal/piped"
 )
 
 // SlotError is an error of the shard of a slot.
@@ -47,7 +49,7 @@ func (s *Scripts) Counts(ctx context.Context, slots []int) (map[int]Counts, erro
 			sent: pipe.ZCard(ctx, shard.Key(keySent)), totals: pipe.HGetAll(ctx, shard.Key(keyCounts)),
 		}
 	}
-	_, _ = pipe.Exec(ctx) // each command contains its error
+	_, _ = piped.Exec(ctx, pipe) // each command contains its error
 	counts := make(map[int]Counts, len(existing))
 	for i, n := range existing {
 		r := replies[i]
