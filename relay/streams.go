@@ -37,8 +37,9 @@ func brokers(err error) bool {
 	}
 	word, _, _ := strings.Cut(answer.Error(), " ")
 	switch word {
-	case "OOM", "READONLY", "NOREPLICAS", "MISCONF", "LOADING", "BUSY", "MASTERDOWN", "CLUSTERDOWN", "TRYAGAIN", "NOAUTH", "NOPERM":
+	case "OOM", "READONLY", "NOREPLICAS", "MISCONF", "LOADING", "BUSY", "MASTERDOWN", "CLUSTERDOWN", "TRYAGAIN", "NOAUTH", "WRONGPASS", "NOPERM",
+		"MOVED", "ASK": // the client has followed as many redirections as it may
 		return true
 	}
-	return false
+	return strings.Contains(answer.Error(), "max number of clients")
 }
