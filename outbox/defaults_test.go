@@ -78,6 +78,8 @@ func TestFilterMatchesAllOfItsFields(t *testing.T) {
 		{Filter{IDs: []string{"2"}}, event, false},
 		{Filter{Slots: []int{7}, IDs: []string{"2"}}, event, false},
 		{Filter{Slots: []int{6}, IDs: []string{"1"}}, event, false},
+		{Filter{Events: []EventName{{6, "2"}, {7, "1"}}}, event, true},
+		{Filter{Events: []EventName{{6, "1"}, {7, "2"}}}, event, false},
 		{Filter{Key: "k"}, event, true},
 		{Filter{Key: "l"}, event, false},
 		{Filter{Class: "odd"}, event, true},

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"iter"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -18,8 +19,9 @@ type Filter struct {
 	// Slots and Aggregate select shards.
 	Slots     []int
 	Aggregate string
-	// IDs select events.
-	IDs []string
+	// IDs select events in each of these shards. Events selects events of several shards, each in its own.
+	IDs    []string
+	Events []EventName
 	// Destination and Type are those of the event's body. Key is the ordering key, which an event has while it is in a lane.
 	Destination, Type, Key string
 	// Class is the class of the last failure. Text is a part of its text.
@@ -47,6 +49,9 @@ func (f Filter) String() string {
 	if len(f.IDs) > 0 {
 		set = append(set, fmt.Sprintf("%d ids", len(f.IDs)))
 	}
+	if len(f.Events) > 0 {
+		set = append(set, fmt.Sprintf("%d events by slot and id", len(f.Events)))
+	}
 	add("destination", f.Destination)
 	add("type", f.Type)
 	add("key", f.Key)
@@ -66,6 +71,7 @@ func (f Filter) Matches(e Event, now time.Time) bool {
 	switch {
 	case len(f.Slots) > 0 && !slices.Contains(f.Slots, e.Slot),
 		len(f.IDs) > 0 && !slices.Contains(f.IDs, e.ID),
+		len(f.Events) > 0 && !slices.Contains(f.Events, e.Name()),
 		!f.meant(e, now):
 		return false
 	}
@@ -97,17 +103,31 @@ func (s *Store) slots(f Filter) ([]int, error) {
 			return nil, err
 		}
 	}
-	if f.Aggregate == "" {
-		return f.Slots, nil
+	slots := f.Slots
+	if f.Aggregate != "" {
+		n, err := s.Slot(f.Aggregate)
+		if err != nil {
+			return nil, err
+		}
+		if len(slots) > 0 && !slices.Contains(slots, n) {
+			return nil, fmt.Errorf("outbox: Filter.Slots does not contain slot %d of the aggregate %q; set Slots or Aggregate", n, f.Aggregate)
+		}
+		slots = []int{n}
 	}
-	n, err := s.Slot(f.Aggregate)
-	if err != nil {
-		return nil, err
+	if len(f.Events) == 0 {
+		return slots, nil
 	}
-	if len(f.Slots) > 0 && !slices.Contains(f.Slots, n) {
-		return nil, fmt.Errorf("outbox: Filter.Slots does not contain slot %d of the aggregate %q; set Slots or Aggregate", n, f.Aggregate)
+	named := map[int]bool{}
+	for _, name := range f.Events {
+		if err := checkSlot(name.Slot); err != nil {
+			return nil, err
+		}
+		if len(slots) > 0 && !slices.Contains(slots, name.Slot) {
+			return nil, fmt.Errorf("outbox: Filter.Events has the event %q, but Slots or Aggregate select other slots; set one of them", name)
+		}
+		named[name.Slot] = true
 	}
-	return []int{n}, nil
+	return slices.Sorted(maps.Keys(named)), nil
 }
 
 // Parked lists the parked events that the filter selects, shard by shard, the oldest of each first. It is not a snapshot: an
@@ -171,8 +191,8 @@ func (s *Store) matching(ctx context.Context, f Filter, of shard.Listing, edges 
 // matchShard lists the selected events of one shard. It returns false if the reader has stopped, the filter's bound is reached, or the
 // server returned an error.
 func (s *Store) matchShard(ctx context.Context, n int, f Filter, of shard.Listing, yield func(Event, error) bool) bool {
-	if len(f.IDs) > 0 {
-		return s.matchIDs(ctx, n, f, of, f.IDs, yield)
+	if f.isNamed() {
+		return s.matchIDs(ctx, n, f, of, f.ids(n), yield)
 	}
 	thin := of.Bodies && !f.needsBodies() && f.isNarrow() // bodies are read only of the events that match
 	of.Class = f.Class

@@ -93,6 +93,8 @@ func TestListAndRearmApplyEachFieldOfAFilter(t *testing.T) {
 			{outbox.Filter{OlderThan: 30 * time.Minute}, "2 4", "older than 30m0s"},
 			{outbox.Filter{IDs: []string{"2", "5", "9"}}, "2 5", "3 ids"},
 			{outbox.Filter{IDs: []string{"2", "5"}, OlderThan: time.Minute}, "2", "2 ids older than 1m0s"},
+			{outbox.Filter{Events: []outbox.EventName{{y.slot, "2"}, {y.slot, "5"}, {y.slot, "2"}, {y.slot + 1, "1"}}}, "2 5", "4 events by slot and id"},
+			{outbox.Filter{Events: []outbox.EventName{{y.slot, "2"}, {y.slot, "5"}}, IDs: []string{"5"}, Aggregate: "a", Slots: []int{y.slot}}, "5", fmt.Sprintf("slots=[%d] aggregate=\"a\" 1 ids 2 events by slot and id", y.slot)},
 			{outbox.Filter{Slots: []int{y.slot}}, "1 2 3 4 5", fmt.Sprintf("slots=[%d]", y.slot)},
 			{outbox.Filter{Slots: []int{y.slot + 1}}, "", fmt.Sprintf("slots=[%d]", y.slot+1)},
 			{outbox.Filter{Aggregate: "a"}, "1 2 3 4 5", `aggregate="a"`},
@@ -110,7 +112,7 @@ func TestListAndRearmApplyEachFieldOfAFilter(t *testing.T) {
 				t.Errorf("%q, want %q", c.filter, c.text)
 			}
 		}
-		for _, bad := range []outbox.Filter{{Slots: []int{-1}}, {Slots: []int{16384}}, {Slots: []int{y.slot + 1}, Aggregate: "a"}, {Aggregate: strings.Repeat("x", 257)}} {
+		for _, bad := range []outbox.Filter{{Slots: []int{-1}}, {Slots: []int{16384}}, {Slots: []int{y.slot + 1}, Aggregate: "a"}, {Events: []outbox.EventName{{16384, "1"}}}, {Events: []outbox.EventName{{y.slot + 1, "1"}}, Aggregate: "a"}, {Aggregate: strings.Repeat("x", 257)}} {
 			if _, err := y.store.RearmAll(redistest.Soon(t), bad, outbox.RearmOptions{}); err == nil {
 				t.Errorf("%+v is taken", bad)
 			}

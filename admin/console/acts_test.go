@@ -303,10 +303,10 @@ func TestShellAndAPIAcceptTheCommandsThatTheConsoleShows(t *testing.T) {
 			"parked", "rearm", "--destination", "the 'bank'", "--class", "http_422", "--rate", "500", "--max-parked-again", "10", "--yes",
 		}, http.StatusAccepted},
 		{"preview-discard?event=" + slot + "%3A" + url.QueryEscape(id) + "&reason=it%27s+wrong", "discard", []string{
-			"parked", "discard", "--slot", slot, "--reason", "it's wrong", "--yes", "--", id,
-		}, http.StatusOK},
+			"parked", "discard", "--event", slot + ":" + id, "--reason", "it's wrong", "--yes",
+		}, http.StatusAccepted},
 		{"preview-discard", "discard", []string{"parked", "discard", "--all", "--reason", "…", "--yes"}, http.StatusAccepted},
-		{"event?slot=" + slot + "&id=" + url.QueryEscape(id), "rearm", []string{"parked", "rearm", "--slot", slot, "--max-parked-again", "0", "--yes", "--", id}, http.StatusOK},
+		{"event?slot=" + slot + "&id=" + url.QueryEscape(id), "rearm", []string{"parked", "rearm", "--event", slot + ":" + id, "--max-parked-again", "0", "--yes"}, http.StatusAccepted},
 	} {
 		if i > 0 { // the previous command has re-armed or discarded it
 			enqueue(t, tr, "a", id, "http_422", "the 'bank'", `{}`)

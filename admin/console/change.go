@@ -2,16 +2,13 @@ package console
 
 import (
 	"fmt"
-	"maps"
 	"net/url"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
 
 	"github.com/luatx/luatx/admin/internal/desk"
 	"github.com/luatx/luatx/admin/internal/guard"
-	"github.com/luatx/luatx/internal/acts"
 	"github.com/luatx/luatx/internal/pretty"
 	"github.com/luatx/luatx/outbox"
 )
@@ -41,7 +38,7 @@ func changePlanOf(act outbox.Act, form url.Values, now time.Time) (p changePlan,
 	if p.state, err = desk.StateOf(form.Get("state")); err != nil {
 		return p, err
 	}
-	if p.filter, err = chosen(form); err != nil {
+	if p.filter, err = desk.FilterOf(form); err != nil {
 		return p, unfit(err)
 	}
 	if text := form.Get("count"); text != "" {
@@ -83,21 +80,9 @@ func (p changePlan) sentence() string {
 }
 
 // hidden returns the hidden fields of the confirming form.
-func (p changePlan) hidden(selected []string) []nameValue {
+func (p changePlan) hidden() []nameValue {
 	all := []nameValue{{"count", strconv.Itoa(p.count)}, {"confirm", p.sentence()}, {"state", string(p.state)}}
-	for _, name := range selected {
-		all = append(all, nameValue{"event", name})
-	}
-	if len(selected) > 0 {
-		return all
-	}
-	values := desk.FilterValues(p.filter)
-	for _, name := range slices.Sorted(maps.Keys(values)) {
-		for _, value := range values[name] {
-			all = append(all, nameValue{name, value})
-		}
-	}
-	return all
+	return append(all, hiddenValues(desk.FilterValues(p.filter))...)
 }
 
 // commandLine returns the command for the same operation.
@@ -109,28 +94,8 @@ func (p changePlan) commandLine() string {
 	if !p.At.IsZero() {
 		words = append(words, "--at", p.At.UTC().Format(time.RFC3339))
 	}
-	f := p.filter
-	for _, field := range acts.FilterFields(&f) {
-		if *field.Value != "" {
-			words = append(words, "--"+field.Name, shell(*field.Value))
-		}
-	}
-	if f.OlderThan > 0 {
-		words = append(words, "--older-than", f.OlderThan.String())
-	}
-	for _, n := range f.Slots {
-		words = append(words, "--slot", strconv.Itoa(n))
-	}
-	if f.String() == "all" {
-		words = append(words, "--all")
-	}
-	if words = append(words, "--yes"); len(f.IDs) > 0 {
-		words = append(words, "--") // an id may begin with a dash
-	}
-	for _, id := range f.IDs {
-		words = append(words, shell(id))
-	}
-	return strings.Join(words, " ")
+	words = append(words, filterFlags(p.filter)...)
+	return strings.Join(append(words, confirmed(p.filter)...), " ")
 }
 
 // previewChange shows the effect of an operation as of now. It changes nothing.
@@ -158,7 +123,7 @@ func (u *ui) previewChange(c *guard.Call, act outbox.Act, notice string) error {
 	page := changePage{
 		Act: string(act), Name: actNames[act], Path: "events-" + string(act), Sentence: p.sentence(), Reason: p.Reason, CLI: p.commandLine(),
 		Back: filterLink(c.Base(), "events", backOf(p.filter), "state", string(p.state)), State: p.state, Count: p.count,
-		Bad: desk.NeedsOf(act) == guard.MayPurge, Timed: act == outbox.ActReschedule, Hidden: p.hidden(form(c)["event"]),
+		Bad: desk.NeedsOf(act) == guard.MayPurge, Timed: act == outbox.ActReschedule, Hidden: p.hidden(),
 		Destinations: newTally("By destination", "Destination", destinations, 0, nil),
 	}
 	if !p.At.IsZero() {

@@ -15,38 +15,47 @@ import (
 
 // commandLine returns the command for the same operation. Environment variables select the service; see docs/cli.md.
 func (p plan) commandLine() string {
-	words := []string{"luatx", "parked", p.act}
-	add := func(name, value string) {
-		if value != "" {
-			words = append(words, "--"+name, shell(value))
+	words := append([]string{"luatx", "parked", p.act}, filterFlags(p.filter)...)
+	if p.act == "discard" {
+		words = append(words, "--reason", shell(cmp.Or(p.reason, "…")))
+	} else {
+		words = append(words, p.rearmFlags()...)
+	}
+	return strings.Join(append(words, confirmed(p.filter)...), " ")
+}
+
+// filterFlags returns the flags of a filter, except for its ids.
+func filterFlags(f outbox.Filter) (words []string) {
+	for _, field := range acts.FilterFields(&f) {
+		if *field.Value != "" {
+			words = append(words, "--"+field.Name, shell(*field.Value))
 		}
 	}
-	f := p.filter
-	for _, field := range acts.FilterFields(&f) {
-		add(field.Name, *field.Value)
-	}
 	if f.OlderThan > 0 {
-		add("older-than", f.OlderThan.String())
+		words = append(words, "--older-than", f.OlderThan.String())
 	}
 	for _, n := range f.Slots {
-		add("slot", strconv.Itoa(n))
+		words = append(words, "--slot", strconv.Itoa(n))
+	}
+	for _, name := range f.Events {
+		words = append(words, "--event", shell(name.String()))
 	}
 	if f.String() == "all" {
 		words = append(words, "--all")
 	}
-	if p.act == "discard" {
-		add("reason", cmp.Or(p.reason, "…"))
-	} else {
-		words = append(words, p.rearmFlags()...)
-	}
-	words = append(words, "--yes")
+	return words
+}
+
+// confirmed returns the end of a command line: the confirmation and the ids of a filter.
+func confirmed(f outbox.Filter) []string {
+	words := []string{"--yes"}
 	if len(f.IDs) > 0 {
 		words = append(words, "--") // an id may begin with a dash
 	}
 	for _, id := range f.IDs {
 		words = append(words, shell(id))
 	}
-	return strings.Join(words, " ")
+	return words
 }
 
 func (p plan) rearmFlags() []string {
@@ -65,20 +74,14 @@ func (p plan) rearmFlags() []string {
 }
 
 // curl returns the API request for the same operation, without credentials.
-func (p plan) curl(c *guard.Call, selected []string) string {
-	body := map[string]any{}
-	switch {
-	case len(selected) > 0:
-		body["events"] = eventNames(selected)
-	case p.filter.String() == "all":
-		body["all"] = true
-	default:
-		body["filter"] = filterBody(p.filter)
+func (p plan) curl(c *guard.Call) string {
+	body := map[string]any{"filter": filterBody(p.filter)}
+	if p.filter.String() == "all" {
+		body = map[string]any{"all": true}
 	}
-	switch {
-	case p.act == "discard":
+	if p.act == "discard" {
 		body["reason"] = cmp.Or(p.reason, "…")
-	case len(selected) == 0: // events by name are re-armed at once
+	} else {
 		body["canary"], body["rate"], body["max_parked_again"] = p.opts.Canary, p.opts.Rate, p.opts.MaxParkedAgain
 		if p.opts.Destination != "" {
 			body["destination"] = p.opts.Destination
@@ -93,21 +96,6 @@ func (p plan) curl(c *guard.Call, selected []string) string {
 
 func curlLine(c *guard.Call, to, body string) string {
 	return "curl -X POST " + shell(apiAddress(c, to)) + " \\\n  -H 'Content-Type: application/json' \\\n  -d " + shell(body)
-}
-
-type eventName struct {
-	Slot int    `json:"slot"`
-	ID   string `json:"id"`
-}
-
-func eventNames(selected []string) []eventName {
-	var all []eventName
-	for _, name := range selected {
-		slot, id, _ := strings.Cut(name, ":")
-		n, _ := strconv.Atoi(slot) // it was parsed before
-		all = append(all, eventName{n, id})
-	}
-	return all
 }
 
 // filterBody returns a filter for the API, without unset fields.
@@ -126,6 +114,9 @@ func filterBody(f outbox.Filter) map[string]any {
 	}
 	if len(f.IDs) > 0 {
 		body["ids"] = f.IDs
+	}
+	if len(f.Events) > 0 {
+		body["events"] = f.Events
 	}
 	return body
 }

@@ -189,13 +189,7 @@ func (u *ui) previewDead(c *guard.Call, act, notice string) error {
 	page := deadPreviewPage{
 		Act: act, Discard: act == "discard", Count: p.count, Meant: p.meant(), Sentence: p.sentence(), Reason: p.reason, Canary: p.canary, Wait: p.wait.String(),
 		Back: pageLink(c.Base(), "dead", "stream", p.stream), Groups: newTally("By group", "Group", groups, 0, nil).Rows, CLI: p.commandLine(), Curl: p.curl(c),
-		Hidden: []nameValue{{"count", strconv.Itoa(p.count)}, {"confirm", p.sentence()}},
-	}
-	query := deadQuery(fields)
-	for _, name := range slices.Sorted(maps.Keys(query)) {
-		for _, value := range query[name] {
-			page.Hidden = append(page.Hidden, nameValue{name, value})
-		}
+		Hidden: append([]nameValue{{"count", strconv.Itoa(p.count)}, {"confirm", p.sentence()}}, hiddenValues(deadQuery(fields))...),
 	}
 	return u.show(c, "deadpreview", "Preview", page, func(v *view) { v.Notice = notice })
 }

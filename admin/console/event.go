@@ -117,7 +117,7 @@ var states = map[outbox.State]struct{ level, about, at string }{
 }
 
 func (u *ui) newEventPage(c *guard.Call, e outbox.Event, broken error, now time.Time) eventPage {
-	state, base, name := states[e.State], c.Base(), strconv.Itoa(e.Slot)+":"+e.ID
+	state, base, name := states[e.State], c.Base(), e.Name().String()
 	p := eventPage{
 		ID: e.ID, State: string(acts.StateOf(e)), Level: state.level, About: state.about, At: e.At, AtName: state.at, Slot: e.Slot, Attempts: e.Attempts,
 		Destination: e.Destination, Key: e.Key, HoldsBack: e.HoldsBack, Lease: e.Lease, History: e.History, Erased: e.Erased, NoBody: len(e.Body) == 0 && !e.Erased,
@@ -146,8 +146,8 @@ func (u *ui) newEventPage(c *guard.Call, e outbox.Event, broken error, now time.
 		}
 	}
 	if p.CanRearm {
-		act := plan{act: "rearm", filter: outbox.Filter{Slots: []int{e.Slot}, IDs: []string{e.ID}}}
-		p.CLI, p.Curl = act.commandLine(), act.curl(c, []string{name})
+		act := plan{act: "rearm", filter: outbox.Filter{Events: []outbox.EventName{e.Name()}}}
+		p.CLI, p.Curl = act.commandLine(), act.curl(c)
 	}
 	return p
 }

@@ -4,9 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"net/url"
-	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -92,30 +89,10 @@ func (u *ui) parked(c *guard.Call) error {
 
 func (u *ui) row(base string, e outbox.Event, now time.Time) parkedRow {
 	return parkedRow{
-		Name: strconv.Itoa(e.Slot) + ":" + e.ID, ID: e.ID, Key: e.Key, Type: typeOf(e), Destination: e.Destination,
+		Name: e.Name().String(), ID: e.ID, Key: e.Key, Type: typeOf(e), Destination: e.Destination,
 		Class: e.Class, Error: e.Error, Age: span(now.Sub(e.At)), At: e.At, Attempts: e.Attempts, Erased: e.Erased,
 		Link: eventLink(base, e),
 	}
-}
-
-// chosen returns the filter of a form: the selected events if there are any, or the given filter.
-func chosen(form url.Values) (f outbox.Filter, err error) {
-	selected := form["event"]
-	if len(selected) == 0 {
-		return desk.FilterOf(form)
-	}
-	for _, name := range selected {
-		slot, id, ok := strings.Cut(name, ":")
-		n, err := strconv.Atoi(slot)
-		if !ok || err != nil || id == "" {
-			return f, &guard.Problem{Status: http.StatusBadRequest, Title: "Invalid event", Detail: fmt.Sprintf("event is %.80q; use the form slot:id", name)}
-		}
-		if !slices.Contains(f.Slots, n) {
-			f.Slots = append(f.Slots, n)
-		}
-		f.IDs = append(f.IDs, id)
-	}
-	return f, nil
 }
 
 // meant describes the events that match a filter. The text follows their number.
@@ -126,7 +103,7 @@ func meant(f outbox.Filter) string {
 			words = append(words, text+" "+value)
 		}
 	}
-	if len(f.IDs) > 0 {
+	if named(f) {
 		words = append(words, "selected by id")
 	}
 	add("of class", f.Class)
@@ -140,7 +117,7 @@ func meant(f outbox.Filter) string {
 	if f.OlderThan > 0 {
 		words = append(words, "parked for at least "+span(f.OlderThan))
 	}
-	if len(f.Slots) > 0 && len(f.IDs) == 0 {
+	if len(f.Slots) > 0 && !named(f) {
 		words = append(words, fmt.Sprintf("in slots %v", f.Slots))
 	}
 	if len(words) == 0 {
@@ -148,6 +125,9 @@ func meant(f outbox.Filter) string {
 	}
 	return strings.Join(words, ", ")
 }
+
+// named reports whether a filter selects events by their ids.
+func named(f outbox.Filter) bool { return len(f.IDs)+len(f.Events) > 0 }
 
 // unfit returns the problem for invalid input.
 func unfit(err error) error {

@@ -92,7 +92,7 @@ const (
 // planOf reads a plan. Missing fields have their defaults.
 func planOf(act string, form url.Values) (p plan, err error) {
 	p = plan{act: act, reason: form.Get("reason"), opts: outbox.RearmOptions{Canary: -1, Rate: usualRate, MaxParkedAgain: usualAgain, CanaryWait: usualWait}}
-	if p.filter, err = chosen(form); err != nil {
+	if p.filter, err = desk.FilterOf(form); err != nil {
 		return p, unfit(err)
 	}
 	whole := func(name string, into *int) {
@@ -189,7 +189,7 @@ func (u *ui) preview(c *guard.Call, act, notice string) error {
 		Act: act, Discard: act == "discard", Elsewhere: u.desk.Elsewhere, Count: p.count, Erased: counted.erased, Meant: meant(p.filter), Sentence: p.sentence(),
 		Back: filterLink(c.Base(), "parked", backOf(p.filter)), Classes: newTally("By class", "Class", counted.classes, 0, nil),
 		Canary: p.opts.Canary, Again: p.opts.MaxParkedAgain, Wait: p.opts.CanaryWait.String(), To: p.opts.Destination, Reason: p.reason,
-		CLI: p.commandLine(), Curl: p.curl(c, form(c)["event"]),
+		CLI: p.commandLine(), Curl: p.curl(c),
 	}
 	if page.Discard {
 		page.Erased = 0
@@ -200,28 +200,26 @@ func (u *ui) preview(c *guard.Call, act, notice string) error {
 	if p.opts.Rate > 0 {
 		page.Rate = strconv.FormatFloat(p.opts.Rate, 'f', -1, 64)
 	}
-	page.Hidden = p.hidden(form(c)["event"])
+	page.Hidden = p.hidden()
 	return u.show(c, "preview", "Preview", page, func(v *view) { v.Notice = notice })
 }
 
 // backOf returns the filter of the list to which a cancelled operation leads.
 func backOf(f outbox.Filter) outbox.Filter {
-	if len(f.IDs) > 0 {
+	if named(f) {
 		return outbox.Filter{}
 	}
 	return f
 }
 
 // hidden returns the hidden fields of the confirming form.
-func (p plan) hidden(selected []string) []nameValue {
-	all := []nameValue{{"count", strconv.Itoa(p.count)}, {"confirm", p.sentence()}}
-	if len(selected) > 0 {
-		for _, name := range selected {
-			all = append(all, nameValue{"event", name})
-		}
-		return all
-	}
-	values := desk.FilterValues(p.filter)
+func (p plan) hidden() []nameValue {
+	return append([]nameValue{{"count", strconv.Itoa(p.count)}, {"confirm", p.sentence()}}, hiddenValues(desk.FilterValues(p.filter))...)
+}
+
+// hiddenValues returns values as hidden fields.
+func hiddenValues(values url.Values) []nameValue {
+	var all []nameValue
 	for _, name := range slices.Sorted(maps.Keys(values)) {
 		for _, value := range values[name] {
 			all = append(all, nameValue{name, value})

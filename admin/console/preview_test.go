@@ -21,7 +21,7 @@ func TestPlanOfReadsFormAndRejectsInvalidFields(t *testing.T) {
 	for query, want := range map[string]plan{
 		"":                                  {opts: usual},
 		"class=http_422&reason=why&count=7": {opts: usual, filter: outbox.Filter{Class: "http_422"}, reason: "why", count: 7},
-		"event=5:a&event=6:b&event=5:c":     {opts: usual, filter: outbox.Filter{Slots: []int{5, 6}, IDs: []string{"a", "b", "c"}}},
+		"event=5:a&event=6:b&event=5:c":     {opts: usual, filter: outbox.Filter{Events: []outbox.EventName{{Slot: 5, ID: "a"}, {Slot: 6, ID: "b"}, {Slot: 5, ID: "c"}}}},
 		"canary=0":                          {opts: with(func(o *outbox.RearmOptions) { o.Canary = 0 })},
 		"canary=1000&max_parked_again=-1":   {opts: with(func(o *outbox.RearmOptions) { o.Canary, o.MaxParkedAgain = 1000, -1 })},
 		"rate=":                             {opts: with(func(o *outbox.RearmOptions) { o.Rate = 0 })},
@@ -61,7 +61,7 @@ func TestSentenceNamesEveryEffectOfThePlan(t *testing.T) {
 		"Re-arm 1 event of class a":                                                           {count: 1, filter: outbox.Filter{Class: "a"}},
 		"Re-arm 0 events of class a":                                                          {filter: outbox.Filter{Class: "a"}},
 		"Re-arm 2 events of class a; stop when more than 0 park again":                        {count: 2, filter: outbox.Filter{Class: "a"}},
-		"Re-arm 2 events selected by id; publish to crm instead":                              {count: 2, filter: outbox.Filter{Slots: []int{5}, IDs: []string{"x"}}, opts: outbox.RearmOptions{Destination: "crm", MaxParkedAgain: -1}},
+		"Re-arm 2 events selected by id; publish to crm instead":                              {count: 2, filter: outbox.Filter{Events: []outbox.EventName{{Slot: 5, ID: "x"}}}, opts: outbox.RearmOptions{Destination: "crm", MaxParkedAgain: -1}},
 		"Re-arm 9 events in slots [5]; 1 first; at most 0.5 per second":                       {count: 9, filter: outbox.Filter{Slots: []int{5}}, opts: outbox.RearmOptions{Canary: 1, Rate: 0.5, MaxParkedAgain: -1}},
 		"Re-arm 9 events for crm, of type sold; stop when more than 1,000 park again":         {count: 9, filter: outbox.Filter{Destination: "crm", Type: "sold"}, opts: outbox.RearmOptions{MaxParkedAgain: 1000}},
 		"Re-arm 9 events whose error contains “no”, parked for at least 1 min":                {count: 9, filter: outbox.Filter{Text: "no", OlderThan: time.Minute}, opts: outbox.RearmOptions{MaxParkedAgain: -1}},
@@ -89,16 +89,18 @@ func TestConfirmingFormCarriesThePlan(t *testing.T) {
 	t.Parallel()
 	p := plan{act: "rearm", count: 3, filter: outbox.Filter{Class: "a", Type: "b"}, opts: outbox.RearmOptions{MaxParkedAgain: -1}}
 	always := []nameValue{{"count", "3"}, {"confirm", p.sentence()}}
-	if got, want := p.hidden(nil), append(always[:2:2], nameValue{"class", "a"}, nameValue{"type", "b"}); !reflect.DeepEqual(got, want) {
+	if got, want := p.hidden(), append(always[:2:2], nameValue{"class", "a"}, nameValue{"type", "b"}); !reflect.DeepEqual(got, want) {
 		t.Errorf("hidden fields %v, want %v", got, want)
 	}
-	if got, want := p.hidden([]string{"5:x", "6:y"}), append(always[:2:2], nameValue{"event", "5:x"}, nameValue{"event", "6:y"}); !reflect.DeepEqual(got, want) {
+	selected := plan{act: "rearm", count: 3, filter: outbox.Filter{Events: []outbox.EventName{{Slot: 5, ID: "x"}, {Slot: 6, ID: "y:1"}}}, opts: p.opts}
+	always[1].Value = selected.sentence()
+	if got, want := selected.hidden(), append(always[:2:2], nameValue{"event", "5:x"}, nameValue{"event", "6:y:1"}); !reflect.DeepEqual(got, want) {
 		t.Errorf("hidden fields %v, want %v", got, want)
 	}
 	if got := backOf(p.filter); got.Class != "a" {
 		t.Errorf("backOf returned the filter %+v", got)
 	}
-	if got := backOf(outbox.Filter{Slots: []int{5}, IDs: []string{"x"}}); len(got.Slots)+len(got.IDs) > 0 {
+	if got := backOf(selected.filter); len(got.Events) > 0 {
 		t.Errorf("backOf returned the filter %+v", got)
 	}
 }

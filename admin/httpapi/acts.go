@@ -18,27 +18,23 @@ import (
 
 // meaning selects events: some by name, or those of a filter.
 type meaning struct {
-	Events []eventName `json:"events"`
-	Filter *filterJSON `json:"filter"`
+	Events []outbox.EventName `json:"events"`
+	Filter *filterJSON        `json:"filter"`
 	// All must be true if the filter is empty.
 	All bool `json:"all"`
 }
 
-type eventName struct {
-	Slot int    `json:"slot"`
-	ID   string `json:"id"`
-}
-
 type filterJSON struct {
-	Slots       []int    `json:"slots"`
-	Aggregate   string   `json:"aggregate"`
-	IDs         []string `json:"ids"`
-	Destination string   `json:"destination"`
-	Type        string   `json:"type"`
-	Key         string   `json:"key"`
-	Class       string   `json:"class"`
-	Text        string   `json:"text"`
-	OlderThan   float64  `json:"older_than_seconds"`
+	Slots       []int              `json:"slots"`
+	Aggregate   string             `json:"aggregate"`
+	IDs         []string           `json:"ids"`
+	Events      []outbox.EventName `json:"events"`
+	Destination string             `json:"destination"`
+	Type        string             `json:"type"`
+	Key         string             `json:"key"`
+	Class       string             `json:"class"`
+	Text        string             `json:"text"`
+	OlderThan   float64            `json:"older_than_seconds"`
 }
 
 // filter checks which events the request selects, and returns its filter if it has one.
@@ -63,8 +59,8 @@ func (h *Handler) filter(m meaning) (f outbox.Filter, byName bool, err error) {
 			return f, false, unfit("older_than_seconds is %v; use 0 to %v", j.OlderThan, maxSeconds)
 		}
 		f = outbox.Filter{
-			Slots: j.Slots, Aggregate: j.Aggregate, IDs: j.IDs, Destination: j.Destination, Type: j.Type, Key: j.Key, Class: j.Class,
-			Text: j.Text, OlderThan: seconds(j.OlderThan),
+			Slots: j.Slots, Aggregate: j.Aggregate, IDs: j.IDs, Events: j.Events, Destination: j.Destination, Type: j.Type, Key: j.Key,
+			Class: j.Class, Text: j.Text, OlderThan: seconds(j.OlderThan),
 		}
 	}
 	if f.String() == "all" && !m.All {
@@ -79,7 +75,7 @@ const maxSeconds = 1e9
 func seconds(n float64) time.Duration { return time.Duration(n * float64(time.Second)) }
 
 // by calls act with the ids of each slot, and replies with the outcome of each event.
-func by(c *guard.Call, events []eventName, act func(ctx context.Context, slot int, ids ...string) (outbox.Answers, error)) error {
+func by(c *guard.Call, events []outbox.EventName, act func(ctx context.Context, slot int, ids ...string) (outbox.Answers, error)) error {
 	bySlot := map[int][]string{}
 	for _, e := range events {
 		bySlot[e.Slot] = append(bySlot[e.Slot], e.ID)
@@ -126,7 +122,7 @@ func (h *Handler) rearm(c *guard.Call, ask rearmRequest) error {
 		if ask.meaning = (meaning{}); ask.plain() {
 			return by(c, names, c.Op.Outbox().Rearm)
 		}
-		return &guard.Problem{Status: http.StatusUnprocessableEntity, Detail: "events by name are re-armed at once, without options; for options, use a filter with ids and slots"}
+		return &guard.Problem{Status: http.StatusUnprocessableEntity, Detail: "events by name are re-armed at once, without options; for options, use filter.events"}
 	}
 	if ask.CanaryWait < 0 || ask.CanaryWait > maxSeconds {
 		return guard.BadRequest("canary_wait_seconds is %v; use 0 to %v", ask.CanaryWait, maxSeconds)
@@ -185,7 +181,7 @@ func (h *Handler) discard(c *guard.Call, ask discardRequest) error {
 	case ask.Limit < 0 || byName && ask.Limit > 0:
 		return guard.BadRequest("limit is %d; use 0 for all, or a positive number with a filter", ask.Limit)
 	case byName && ask.DryRun:
-		return &guard.Problem{Status: http.StatusUnprocessableEntity, Detail: "events by name are discarded at once; for a dry run, use a filter with ids and slots"}
+		return &guard.Problem{Status: http.StatusUnprocessableEntity, Detail: "events by name are discarded at once; for a dry run, use filter.events"}
 	case byName:
 		return by(c, ask.Events, func(ctx context.Context, slot int, ids ...string) (outbox.Answers, error) {
 			return c.Op.Outbox().Discard(ctx, slot, ask.Reason, ids...)
@@ -218,8 +214,8 @@ func counted(c *guard.Call, f outbox.Filter, limit int) (outbox.RearmResult, err
 }
 
 type eraseRequest struct {
-	Events []eventName `json:"events"`
-	Reason string      `json:"reason"`
+	Events []outbox.EventName `json:"events"`
+	Reason string             `json:"reason"`
 }
 
 // erase erases the bodies of events.

@@ -60,7 +60,7 @@ func (h *Handler) change(c *guard.Call, act outbox.Act, ask changeRequest) error
 	case ask.Limit < 0 || byName && ask.Limit > 0:
 		return guard.BadRequest("limit is %d; use 0 for all, or a positive number with a filter", ask.Limit)
 	case byName && (ask.DryRun || ask.State != ""):
-		return &guard.Problem{Status: http.StatusUnprocessableEntity, Detail: "events by name are changed at once; for a state or a dry run, use a filter with ids and slots"}
+		return &guard.Problem{Status: http.StatusUnprocessableEntity, Detail: "events by name are changed at once; for a state or a dry run, use filter.events"}
 	case byName:
 		return by(c, ask.Events, func(ctx context.Context, slot int, ids ...string) (outbox.Answers, error) {
 			return c.Op.Outbox().Change(ctx, slot, change, ids...)

@@ -153,6 +153,7 @@ func (w ward) tries() map[string][]try {
 			{body: `{"events":[{"slot":` + s + `,"id":""}]}`, want: 422},
 			{body: `{"filter":{"kind":"x"}}`, want: 400},
 			{body: `{"filter":{"slots":[1]}}`, want: 422},
+			{body: `{"filter":{"events":[{"slot":1,"id":"1"}]},"canary":1}`, want: 422},
 			{body: `{"filter":{"older_than_seconds":-1}}`, want: 422},
 			{body: ``, want: 400},
 			{body: `{"all":true}{}`, want: 400},

@@ -165,6 +165,9 @@ func TestActsByNameAndFilterAreDoneAndRecordedForTheirSender(t *testing.T) {
 		if got := replied[dry](t, h, http.MethodPost, "/api/parked/rearm", `{"filter":{"class":"http_422"},"dry_run":true}`, 200); got.Matched != 4 || got.Classes["http_422"] != 4 {
 			t.Errorf("a dry run: %+v", got)
 		}
+		if got := replied[dry](t, h, http.MethodPost, "/api/parked/rearm", `{"filter":{"events":[{"slot":`+slot+`,"id":"2"}]},"canary":1,"dry_run":true}`, 200); got.Matched != 1 {
+			t.Errorf("a dry run of an event by slot and id: %+v", got)
+		}
 		o := replied[operationTold](t, h, http.MethodPost, "/api/parked/rearm", `{"filter":{"class":"http_422","ids":["2"]}}`, 202)
 		if o = ended(t, h, o.ID); o.Done != 1 || o.Rearm.Rearmed != 1 || o.Error != "" || o.Stopped {
 			t.Errorf("re-armed: %+v", o)

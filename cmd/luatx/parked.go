@@ -78,6 +78,14 @@ func filterFlags(flags *flag.FlagSet, f *outbox.Filter) *outbox.Filter {
 	}
 	flags.DurationVar(&f.OlderThan, "older-than", 0, "events that have been parked for at least this long")
 	slotFlag(flags, "events", &f.Slots)
+	flags.Func("event", "only the event `slot:id`; may be repeated, for events of several slots", func(text string) error {
+		name, err := outbox.ParseEventName(text)
+		if err != nil || name.Slot < 0 || name.Slot >= slot.Count {
+			return fmt.Errorf("use slot:id, with a slot from 0 to %d", slot.Count-1)
+		}
+		f.Events = append(f.Events, name)
+		return nil
+	})
 	return f
 }
 

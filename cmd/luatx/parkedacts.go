@@ -34,7 +34,7 @@ func (c *chosen) choose(ctx context.Context, s *session, ids []string) error {
 	if c.String() == "all" && !c.all {
 		return usageError{errors.New("ids and filters are missing; use --all for all parked events")}
 	}
-	if len(c.IDs) == 0 {
+	if len(c.IDs)+len(c.Events) == 0 {
 		return nil
 	}
 	var err error

@@ -154,6 +154,35 @@ func TestIDParkedInSeveralSlotsIsListedAndSlotChooses(t *testing.T) {
 	})
 }
 
+func TestEventFlagSelectsEventsOfSeveralSlotsEachInItsOwn(t *testing.T) {
+	t.Parallel()
+	everywhere(t, func(t *testing.T, client redis.UniversalClient, s site) {
+		tr := s.service(client)
+		one, other := "a", ""
+		for i := 0; other == ""; i++ {
+			if aggregate := fmt.Sprint("aggregate-", i); slotOf(t, tr, aggregate) != slotOf(t, tr, one) {
+				other = aggregate
+			}
+		}
+		for _, aggregate := range []string{one, other} {
+			s.acts(0, strings.ReplaceAll(lines("network", "7", "8"), `"aggregate":"a"`, `"aggregate":"`+aggregate+`"`), "parked", "import", "-", "--yes")
+		}
+		name := func(aggregate, id string) string { return fmt.Sprintf("%d:%s", slotOf(t, tr, aggregate), id) }
+		s.has(s.acts(2, "", "parked", "rearm", "--event", "7"), "use slot:id")
+		s.has(s.acts(2, "", "parked", "rearm", "--event", "16384:7"), "use slot:id")
+		s.has(s.acts(0, "", "parked", "rearm", "--event", name(one, "7"), "--event", name(other, "8"), "--yes"), "2 2 0")
+		left := map[string]bool{}
+		for e, err := range outbox.NewStore(tr).Parked(redistest.Soon(t), outbox.Filter{}) {
+			redistest.Must(t, err)
+			left[e.Name().String()] = true
+		}
+		if len(left) != 2 || !left[name(one, "8")] || !left[name(other, "7")] {
+			t.Errorf("parked events: %v", left)
+		}
+		s.has(s.acts(1, "", "parked", "rearm", "--event", name(one, "7"), "--event", name(other, "7"), "--yes"), "1 of 2 were re-armed; no parked event has the id "+name(one, "7"))
+	})
+}
+
 func TestFirstWordListsItsCommands(t *testing.T) {
 	t.Parallel()
 	for word, second := range map[string]string{"parked": "rearm", "inbox": "forget", "keys": "rename"} {

@@ -9,10 +9,10 @@ import (
 	"github.com/luatx/luatx/outbox"
 )
 
-// Choice holds the events of a state that the ids of a filter select.
+// Choice holds the events of a state that the ids and the names of a filter select.
 type Choice struct {
 	Events []outbox.Event
-	// Missing lists the ids that match no event.
+	// Missing lists the ids and the names that match no event.
 	Missing []string
 }
 
@@ -28,7 +28,7 @@ func (e *AmbiguousError) Error() string {
 	return fmt.Sprintf("the id %q is %s in the slots %s: choose slots", e.ID, e.State, strings.Trim(strings.ReplaceAll(fmt.Sprint(e.Slots), " ", ", "), "[]"))
 }
 
-// Choose looks up the events of a state that the ids of a filter select. With an *AmbiguousError, it also returns the
+// Choose looks up the events of a state that the ids and the names of a filter select. With an *AmbiguousError, it also returns the
 // whole choice.
 func Choose(ctx context.Context, store *outbox.Store, state outbox.State, f outbox.Filter) (Choice, error) {
 	var c Choice
@@ -46,6 +46,11 @@ func Choose(ctx context.Context, store *outbox.Store, state outbox.State, f outb
 			c.Missing = append(c.Missing, id)
 		case n > 1 && len(f.Slots) == 0 && ambiguous == nil:
 			ambiguous = &AmbiguousError{id, state, slots[id]}
+		}
+	}
+	for _, name := range f.Events {
+		if !slices.Contains(slots[name.ID], name.Slot) {
+			c.Missing = append(c.Missing, name.String())
 		}
 	}
 	return c, ambiguous

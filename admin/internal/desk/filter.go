@@ -17,12 +17,19 @@ import (
 	"github.com/luatx/luatx/outbox"
 )
 
-// FilterNames are the query parameters of a filter.
+// FilterNames are the query parameters of the filter of a list. A form may also name events by slot and id, as FilterOf reads them.
 var FilterNames = []string{"aggregate", "destination", "type", "key", "class", "text", "older_than", "id", "slot"}
 
-// FilterOf reads the filter of an address.
+// FilterOf reads the filter of an address or a form.
 func FilterOf(query url.Values) (f outbox.Filter, err error) {
 	f.IDs = query["id"]
+	for _, text := range query["event"] {
+		name, err := outbox.ParseEventName(text)
+		if err != nil {
+			return f, guard.BadRequest("event is %.80q; use the form slot:id", text)
+		}
+		f.Events = append(f.Events, name)
+	}
 	for _, field := range acts.FilterFields(&f) {
 		*field.Value = query.Get(field.Name)
 	}
@@ -59,7 +66,7 @@ func StateOf(text string) (outbox.State, error) {
 	return state, nil
 }
 
-// FilterValues is a filter as an address says it.
+// FilterValues returns the parameters of a filter, which FilterOf reads.
 func FilterValues(f outbox.Filter) url.Values {
 	query := url.Values{}
 	for _, field := range acts.FilterFields(&f) {
@@ -73,6 +80,9 @@ func FilterValues(f outbox.Filter) url.Values {
 	for _, id := range f.IDs {
 		query.Add("id", id)
 	}
+	for _, name := range f.Events {
+		query.Add("event", name.String())
+	}
 	for _, n := range f.Slots {
 		query.Add("slot", strconv.Itoa(n))
 	}
@@ -84,10 +94,14 @@ const MaxFilterIDs = 1000
 
 // Check returns an error for a filter that no shard can match.
 func (d *Desk) Check(f outbox.Filter) error {
-	if len(f.IDs) > MaxFilterIDs {
-		return &guard.Problem{Status: http.StatusUnprocessableEntity, Detail: fmt.Sprintf("the filter has %d ids; use at most %d", len(f.IDs), MaxFilterIDs)}
+	if n := len(f.IDs) + len(f.Events); n > MaxFilterIDs {
+		return &guard.Problem{Status: http.StatusUnprocessableEntity, Detail: fmt.Sprintf("the filter has %d ids; use at most %d", n, MaxFilterIDs)}
 	}
-	return d.Ours(f.Slots...)
+	slots := slices.Clone(f.Slots)
+	for _, name := range f.Events {
+		slots = append(slots, name.Slot)
+	}
+	return d.Ours(slots...)
 }
 
 // Ours returns a problem for slots that hold no shard of the keyspace.
