@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/luatx/luatx/admin/internal/parts"
+	"github.com/luatx/luatx/internal/group"
 	"github.com/luatx/luatx/internal/slot"
 	"github.com/luatx/luatx/outbox"
 )
@@ -19,6 +20,9 @@ type DeadLetterOptions struct {
 	Limit int
 	// DryRun counts the selected dead letters, changes nothing, and needs no reason.
 	DryRun bool
+	// Before leaves out entries that became dead letters after this time of the server's clock. Defaults to the zero time: those that
+	// become dead letters after the call has begun are left out.
+	Before time.Time
 	// Canary is how many dead letters Retry puts back first, at most 1,000. The others follow when the group has acknowledged
 	// these. Defaults to 0, for none.
 	Canary int
@@ -112,6 +116,9 @@ func (d *DeadLetters) act(ctx context.Context, what string, f DeadLetterFilter, 
 	if err != nil {
 		return DeadLetterResult{}, err
 	}
+	if !opts.Before.IsZero() {
+		endAt(sources, opts.Before)
+	}
 	why := reason + ": " + f.String()
 	a := deadAct{DeadLetters: d, what: what, why: why[:min(len(why), parts.MaxReason)], opts: opts, steps: map[string]*deadStep{}, copied: map[string]bool{}}
 	a.result = DeadLetterResult{Skipped: map[outbox.Outcome]int{}, Groups: map[string]int{}}
@@ -123,6 +130,16 @@ func (d *DeadLetters) act(ctx context.Context, what string, f DeadLetterFilter, 
 	defer stop()
 	err = a.run(ctx, sources)
 	return a.result, err
+}
+
+// endAt leaves out entries that were added to the sources after a time.
+func endAt(sources []source, at time.Time) {
+	end := group.Before(fmt.Sprintf("%d-0", at.UnixMilli()+1))
+	for i := range sources {
+		if group.Compare(sources[i].last, end) > 0 {
+			sources[i].last = end
+		}
+	}
 }
 
 func (a *deadAct) run(ctx context.Context, sources []source) error {

@@ -19,6 +19,9 @@ type RearmOptions struct {
 	Limit int
 	// DryRun counts the events that would be re-armed, and changes nothing.
 	DryRun bool
+	// Before leaves out events that were parked after this time of the server's clock, and Filter.OlderThan counts back from it.
+	// Defaults to the zero time: RearmAll leaves out those that are parked after it has begun.
+	Before time.Time
 	// Canary is the number of events to re-arm first. The others follow if at most MaxParkedAgain of those are not sent. Defaults
 	// to 0.
 	Canary int
@@ -113,9 +116,13 @@ func (s *Store) RearmAll(ctx context.Context, f Filter, opts RearmOptions) (Rear
 		return RearmResult{}, err
 	}
 	g := &parkedGround{operation: o, filter: f, destination: opts.Destination, edges: edges, cutoffs: map[int]time.Time{}, seen: map[int]shard.Place{}}
-	for _, edge := range edges {
-		g.cutoffs[edge.Slot] = edge.At
+	before := opts.Before.Add(-f.OlderThan)
+	for i, edge := range edges {
 		g.seen[edge.Slot] = shard.Place{Score: fmt.Sprint(edge.At.UnixMilli()), Member: behindAll}
+		if !opts.Before.IsZero() && edge.At.After(before) {
+			edges[i].At = before
+		}
+		g.cutoffs[edge.Slot] = edges[i].At
 	}
 	c := bulk{ground: g, opts: opts}
 	err = c.run(ctx)
@@ -133,7 +140,7 @@ type parkedGround struct {
 	filter      Filter
 	destination string
 	edges       []shard.Edge
-	cutoffs     map[int]time.Time   // by slot: when the last event had been parked at the start
+	cutoffs     map[int]time.Time   // by slot: when the last event to re-arm was parked, or later
 	seen        map[int]shard.Place // by slot: the last failure that was read
 }
 

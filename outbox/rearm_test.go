@@ -187,6 +187,39 @@ func TestRearmIgnoresEventsParkedAfterItBegan(t *testing.T) {
 	})
 }
 
+func TestRearmLeavesOutEventsParkedAfterBefore(t *testing.T) {
+	t.Parallel()
+	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
+		y := newYard(t, client)
+		y.emit("t", "", "", "1", "2", "3", "4")
+		y.park("odd", "1", "2", "3", "4")
+		before := time.UnixMilli(time.Now().UnixMilli()).Add(-time.Hour)
+		for id, at := range map[string]time.Time{"1": before.Add(-time.Minute), "2": before, "3": before.Add(time.Millisecond)} {
+			redistest.Must(t, client.ZAdd(redistest.Soon(t), link.Of(y.tr).Scripts.Shard(y.slot).Key("parked"), redis.Z{Score: float64(at.UnixMilli()), Member: id}).Err())
+		}
+		for _, c := range []struct {
+			filter  outbox.Filter
+			dryRun  bool
+			matched int
+		}{
+			{outbox.Filter{}, true, 2},
+			{outbox.Filter{IDs: []string{"2", "3"}}, true, 1},
+			{outbox.Filter{OlderThan: time.Second}, true, 1}, // at the time of the preview, not now
+			{outbox.Filter{OlderThan: time.Minute}, true, 1},
+			{outbox.Filter{OlderThan: 2 * time.Minute}, true, 0},
+			{outbox.Filter{}, false, 2},
+		} {
+			result, err := y.store.RearmAll(redistest.Soon(t), c.filter, outbox.RearmOptions{Before: before, DryRun: c.dryRun})
+			if err != nil || result.Matched != c.matched {
+				t.Errorf("%v: result = %+v, err = %v, want %d matches", c.filter, result, err, c.matched)
+			}
+		}
+		for id, state := range map[string]outbox.State{"1": outbox.Pending, "2": outbox.Pending, "3": outbox.Parked, "4": outbox.Parked} {
+			y.want(id, state)
+		}
+	})
+}
+
 // TestEventThatParksAgainIsRearmedOnce runs a relay, which parks the event again at once.
 func TestEventThatParksAgainIsRearmedOnce(t *testing.T) {
 	t.Parallel()

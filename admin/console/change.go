@@ -17,7 +17,7 @@ import (
 type changePage struct {
 	Act, Name, Path, Sentence, Back, At, Reason, CLI string
 	State                                            outbox.State
-	Count                                            int
+	Count, More                                      int
 	Bad, Timed                                       bool
 	Destinations                                     tally
 	Hidden                                           []nameValue
@@ -30,6 +30,8 @@ type changePlan struct {
 	state  outbox.State
 	filter outbox.Filter
 	count  int // as in the preview
+	// shown names the events of the preview. Events that reach the state later are left out, and most states record no time of that.
+	shown []outbox.EventName
 }
 
 // changePlanOf reads a plan. A time is absolute, or a duration from now.
@@ -40,6 +42,13 @@ func changePlanOf(act outbox.Act, form url.Values, now time.Time) (p changePlan,
 	}
 	if p.filter, err = desk.FilterOf(form); err != nil {
 		return p, unfit(err)
+	}
+	for _, text := range form["shown"] {
+		name, err := outbox.ParseEventName(text)
+		if err != nil {
+			return p, unfit(err)
+		}
+		p.shown = append(p.shown, name)
 	}
 	if text := form.Get("count"); text != "" {
 		if p.count, err = strconv.Atoi(text); err != nil {
@@ -82,6 +91,9 @@ func (p changePlan) sentence() string {
 // hidden returns the hidden fields of the confirming form.
 func (p changePlan) hidden() []nameValue {
 	all := []nameValue{{"count", strconv.Itoa(p.count)}, {"confirm", p.sentence()}, {"state", string(p.state)}}
+	for _, name := range p.shown {
+		all = append(all, nameValue{"shown", name.String()})
+	}
 	return append(all, hiddenValues(desk.FilterValues(p.filter))...)
 }
 
@@ -111,18 +123,23 @@ func (u *ui) previewChange(c *guard.Call, act outbox.Act, notice string) error {
 	if err := u.desk.Check(p.filter); err != nil {
 		return err
 	}
-	destinations := map[string]int64{}
-	p.count = 0
+	destinations, more := map[string]int64{}, 0
+	p.shown = nil
 	for e, err := range c.Op.Outbox().List(c.R.Context(), p.state, outbox.ListOptions{Filter: p.filter}) {
 		if err != nil && e.ID == "" {
 			return err
 		}
-		p.count++
+		if len(p.shown) == desk.MaxFilterIDs {
+			more++
+			continue
+		}
+		p.shown = append(p.shown, e.Name())
 		destinations[e.Destination]++
 	}
+	p.count = len(p.shown)
 	page := changePage{
 		Act: string(act), Name: actNames[act], Path: "events-" + string(act), Sentence: p.sentence(), Reason: p.Reason, CLI: p.commandLine(),
-		Back: filterLink(c.Base(), "events", backOf(p.filter), "state", string(p.state)), State: p.state, Count: p.count,
+		Back: filterLink(c.Base(), "events", backOf(p.filter), "state", string(p.state)), State: p.state, Count: p.count, More: more,
 		Bad: desk.NeedsOf(act) == guard.MayPurge, Timed: act == outbox.ActReschedule, Hidden: p.hidden(),
 		Destinations: newTally("By destination", "Destination", destinations, 0, nil),
 	}
@@ -144,10 +161,14 @@ func (u *ui) change(c *guard.Call, act outbox.Act) error {
 		return err
 	}
 	sure := desk.NeedsOf(act) < guard.MayPurge || sent.Get("sure") == "yes"
-	if p.count == 0 || sent.Get("confirm") != p.sentence() || !sure || p.Validate() != nil {
+	if p.count == 0 || p.count != len(p.shown) || sent.Get("confirm") != p.sentence() || !sure || p.Validate() != nil {
 		return u.previewChange(c, act, "Nothing has changed yet. Check the preview, fill in the reason and the other required fields, and confirm again.")
 	}
 	if err := u.desk.Check(p.filter); err != nil {
+		return err
+	}
+	p.filter.Events = p.shown
+	if err := u.desk.Check(outbox.Filter{Events: p.shown}); err != nil {
 		return err
 	}
 	started, err := u.desk.Operations.Change(c.Op, p.state, p.filter, p.Change, p.count)

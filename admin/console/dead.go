@@ -52,7 +52,7 @@ func (u *ui) dead(c *guard.Call) error {
 		}
 		return u.show(c, "dead", "Dead letters", page)
 	}
-	if page.Filter, err = desk.DeadFilterOf(c.Query); err != nil {
+	if page.Filter, err = desk.DeadFilterOf(c.Query, now); err != nil {
 		return err
 	}
 	found, err := u.desk.DeadLetters(ctx, c.Op, page.Stream, page.Filter, c.Query.Get("cursor"), deadRows)
@@ -169,11 +169,15 @@ type deadPreviewPage struct {
 // previewDead shows the effect of an operation as of now. It changes nothing.
 func (u *ui) previewDead(c *guard.Call, act, notice string) error {
 	fields := form(c)
-	p, err := deadPlanOf(act, fields)
+	shownAt, err := u.desk.Cutoff(c.R.Context())
 	if err != nil {
 		return err
 	}
-	found, err := c.Op.DeadLetters(p.stream).Retry(c.R.Context(), p.filter, "", admin.DeadLetterOptions{DryRun: true})
+	p, err := deadPlanOf(act, fields, shownAt)
+	if err != nil {
+		return err
+	}
+	found, err := c.Op.DeadLetters(p.stream).Retry(c.R.Context(), p.filter, "", admin.DeadLetterOptions{DryRun: true, Before: shownAt})
 	if err != nil {
 		return err
 	}
@@ -189,7 +193,7 @@ func (u *ui) previewDead(c *guard.Call, act, notice string) error {
 	page := deadPreviewPage{
 		Act: act, Discard: act == "discard", Count: p.count, Meant: p.meant(), Sentence: p.sentence(), Reason: p.reason, Canary: p.canary, Wait: p.wait.String(),
 		Back: pageLink(c.Base(), "dead", "stream", p.stream), Groups: newTally("By group", "Group", groups, 0, nil).Rows, CLI: p.commandLine(), Curl: p.curl(c),
-		Hidden: append([]nameValue{{"count", strconv.Itoa(p.count)}, {"confirm", p.sentence()}}, hiddenValues(deadQuery(fields))...),
+		Hidden: append([]nameValue{{"count", strconv.Itoa(p.count)}, shownAtField(shownAt), {"confirm", p.sentence()}}, hiddenValues(deadQuery(fields))...),
 	}
 	return u.show(c, "deadpreview", "Preview", page, func(v *view) { v.Notice = notice })
 }
@@ -208,14 +212,18 @@ func (u *ui) actDead(
 	begin func(*admin.Operator, string, admin.DeadLetterFilter, string, admin.DeadLetterOptions) (desk.Operation, error),
 ) error {
 	fields := c.R.PostForm
-	p, err := deadPlanOf(act, fields)
+	shownAt, err := shownAtOf(fields)
+	if err != nil {
+		return unfit(err)
+	}
+	p, err := deadPlanOf(act, fields, shownAt)
 	if err != nil {
 		return err
 	}
-	if p.count < 1 || p.reason == "" || fields.Get("confirm") != p.sentence() || act == "discard" && fields.Get("sure") != "yes" {
+	if p.count < 1 || shownAt.IsZero() || p.reason == "" || fields.Get("confirm") != p.sentence() || act == "discard" && fields.Get("sure") != "yes" {
 		return u.previewDead(c, act, notice)
 	}
-	o, err := begin(c.Op, p.stream, p.filter, p.reason, admin.DeadLetterOptions{Limit: p.count, Canary: p.canary, CanaryWait: p.wait})
+	o, err := begin(c.Op, p.stream, p.filter, p.reason, admin.DeadLetterOptions{Limit: p.count, Before: shownAt, Canary: p.canary, CanaryWait: p.wait})
 	if err != nil {
 		return err
 	}

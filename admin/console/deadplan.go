@@ -28,10 +28,10 @@ type deadPlan struct {
 	wait   time.Duration
 }
 
-// deadPlanOf reads a plan. Missing fields have their defaults.
-func deadPlanOf(act string, form url.Values) (p deadPlan, err error) {
+// deadPlanOf reads a plan as of the time of its preview. Missing fields have their defaults.
+func deadPlanOf(act string, form url.Values, shownAt time.Time) (p deadPlan, err error) {
 	p = deadPlan{act: act, stream: form.Get("stream"), since: form.Get("since"), reason: form.Get("reason"), canary: -1, wait: usualWait}
-	if p.filter, err = desk.DeadFilterOf(form); err == nil {
+	if p.filter, err = desk.DeadFilterOf(form, shownAt); err == nil {
 		err = desk.CheckDead(p.stream, p.filter)
 	}
 	if err != nil {

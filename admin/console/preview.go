@@ -13,6 +13,7 @@ import (
 
 	"github.com/luatx/luatx/admin/internal/desk"
 	"github.com/luatx/luatx/admin/internal/guard"
+	"github.com/luatx/luatx/internal/acts"
 	"github.com/luatx/luatx/internal/pretty"
 	"github.com/luatx/luatx/outbox"
 )
@@ -40,15 +41,15 @@ type eventCounts struct {
 // countBodies is the maximum number of parked events that are also counted by destination, which reads their bodies.
 const countBodies = 20_000
 
-// count counts the events of a filter. It changes nothing.
-func (u *ui) count(ctx context.Context, c *guard.Call, f outbox.Filter) (h eventCounts, err error) {
+// count counts the events of a plan. It changes nothing.
+func (u *ui) count(ctx context.Context, c *guard.Call, p plan) (h eventCounts, err error) {
 	h.classes = map[string]int64{}
 	now, err := u.desk.Samples.Now(ctx)
 	if err != nil {
 		return h, err
 	}
 	if now.Stats.Parked.Total > countBodies {
-		dry, err := c.Op.Outbox().RearmAll(ctx, f, outbox.RearmOptions{DryRun: true})
+		dry, err := c.Op.Outbox().RearmAll(ctx, p.filter, outbox.RearmOptions{DryRun: true, Before: p.shownAt})
 		for class, n := range dry.Classes {
 			h.classes[class] = int64(n)
 		}
@@ -57,19 +58,18 @@ func (u *ui) count(ctx context.Context, c *guard.Call, f outbox.Filter) (h event
 		return h, err
 	}
 	h.destinations = map[string]int64{}
-	for e, err := range c.Op.Outbox().Parked(ctx, f) {
-		if err != nil && e.ID == "" {
-			return h, err
+	err = acts.Discarding{Filter: p.filter, Before: p.shownAt, DryRun: true, Step: func(events []outbox.Event, _ outbox.Answers) {
+		for _, e := range events {
+			if e.Erased {
+				h.erased++
+				continue
+			}
+			h.events++
+			h.classes[e.Class]++
+			h.destinations[e.Destination]++
 		}
-		if e.Erased {
-			h.erased++
-			continue
-		}
-		h.events++
-		h.classes[e.Class]++
-		h.destinations[e.Destination]++
-	}
-	return h, nil
+	}}.Run(ctx, c.Op.Outbox())
+	return h, err
 }
 
 // plan is an operation as given by a form.
@@ -77,8 +77,10 @@ type plan struct {
 	act    string // rearm or discard
 	filter outbox.Filter
 	count  int // as in the preview
-	opts   outbox.RearmOptions
-	reason string
+	// shownAt is the time of the preview. The operation leaves out events that were parked later.
+	shownAt time.Time
+	opts    outbox.RearmOptions
+	reason  string
 }
 
 // Defaults of a re-arm: cautious, but fast enough for thousands of events.
@@ -101,6 +103,9 @@ func planOf(act string, form url.Values) (p plan, err error) {
 				err = fmt.Errorf("%s is %.40q; use a whole number", name, text)
 			}
 		}
+	}
+	if err == nil {
+		p.shownAt, err = shownAtOf(form)
 	}
 	whole("count", &p.count)
 	whole("canary", &p.opts.Canary)
@@ -125,6 +130,24 @@ func planOf(act string, form url.Values) (p plan, err error) {
 		return p, unfit(err)
 	}
 	return p, nil
+}
+
+// shownAtOf reads the time of the preview that a form confirms. It is zero if the form has none.
+func shownAtOf(form url.Values) (time.Time, error) {
+	text := form.Get("shown_at")
+	if text == "" {
+		return time.Time{}, nil
+	}
+	at, err := time.Parse(time.RFC3339, text)
+	if err != nil {
+		return at, fmt.Errorf("shown_at is %.40q; confirm the form of a preview", text)
+	}
+	return at, nil
+}
+
+// shownAtField is the hidden field that shownAtOf reads.
+func shownAtField(at time.Time) nameValue {
+	return nameValue{"shown_at", at.UTC().Format(time.RFC3339Nano)}
 }
 
 // sentence describes the operation. It is the confirmation: an operation runs only if its form contains the same sentence.
@@ -173,7 +196,10 @@ func (u *ui) preview(c *guard.Call, act, notice string) error {
 	if err := cmp.Or(u.desk.Check(p.filter), c.Op.Outbox().CheckDestination(p.opts.Destination)); err != nil {
 		return err
 	}
-	counted, err := u.count(c.R.Context(), c, p.filter)
+	if p.shownAt, err = u.desk.Cutoff(c.R.Context()); err != nil {
+		return err
+	}
+	counted, err := u.count(c.R.Context(), c, p)
 	if err != nil {
 		return err
 	}
@@ -214,7 +240,7 @@ func backOf(f outbox.Filter) outbox.Filter {
 
 // hidden returns the hidden fields of the confirming form.
 func (p plan) hidden() []nameValue {
-	return append([]nameValue{{"count", strconv.Itoa(p.count)}, {"confirm", p.sentence()}}, hiddenValues(desk.FilterValues(p.filter))...)
+	return append([]nameValue{{"count", strconv.Itoa(p.count)}, shownAtField(p.shownAt), {"confirm", p.sentence()}}, hiddenValues(desk.FilterValues(p.filter))...)
 }
 
 // hiddenValues returns values as hidden fields.
@@ -230,7 +256,7 @@ func hiddenValues(values url.Values) []nameValue {
 
 // confirmed reports whether the form contains the sentence of its plan, so that nothing happens that was not shown.
 func (p plan) confirmed(form url.Values) bool {
-	return p.count > 0 && form.Get("confirm") == p.sentence()
+	return p.count > 0 && !p.shownAt.IsZero() && form.Get("confirm") == p.sentence()
 }
 
 func (u *ui) rearm(c *guard.Call) error {
@@ -244,7 +270,7 @@ func (u *ui) rearm(c *guard.Call) error {
 	if err := cmp.Or(u.desk.Check(p.filter), c.Op.Outbox().CheckDestination(p.opts.Destination)); err != nil {
 		return err
 	}
-	p.opts.Limit = p.count
+	p.opts.Limit, p.opts.Before = p.count, p.shownAt
 	started, err := u.desk.Operations.Rearm(c.Op, p.filter, p.opts)
 	if err != nil {
 		return err
@@ -264,7 +290,7 @@ func (u *ui) discard(c *guard.Call) error {
 	if err := u.desk.Check(p.filter); err != nil {
 		return err
 	}
-	started, err := u.desk.Operations.Discard(c.Op, p.filter, p.reason, p.count)
+	started, err := u.desk.Operations.Discard(c.Op, acts.Discarding{Filter: p.filter, Reason: p.reason, Limit: p.count, Before: p.shownAt})
 	if err != nil {
 		return err
 	}

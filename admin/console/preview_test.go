@@ -21,6 +21,7 @@ func TestPlanOfReadsFormAndRejectsInvalidFields(t *testing.T) {
 	for query, want := range map[string]plan{
 		"":                                  {opts: usual},
 		"class=http_422&reason=why&count=7": {opts: usual, filter: outbox.Filter{Class: "http_422"}, reason: "why", count: 7},
+		"shown_at=2023-11-14T22:13:20.123Z": {opts: usual, shownAt: time.UnixMilli(1_700_000_000_123).UTC()},
 		"event=5:a&event=6:b&event=5:c":     {opts: usual, filter: outbox.Filter{Events: []outbox.EventName{{Slot: 5, ID: "a"}, {Slot: 6, ID: "b"}, {Slot: 5, ID: "c"}}}},
 		"canary=0":                          {opts: with(func(o *outbox.RearmOptions) { o.Canary = 0 })},
 		"canary=1000&max_parked_again=-1":   {opts: with(func(o *outbox.RearmOptions) { o.Canary, o.MaxParkedAgain = 1000, -1 })},
@@ -42,7 +43,7 @@ func TestPlanOfReadsFormAndRejectsInvalidFields(t *testing.T) {
 		"count=x": "count is", "canary=1.5": "canary is", "max_parked_again=many": "max_parked_again is", "canary=1001": "at most 1000",
 		"rate=x": "rate is", "rate=-1": "rate is", "rate=1e9": "rate is", "rate=NaN": "rate is", "canary_wait=5": "canary_wait is",
 		"canary_wait=-5s": "CanaryWait", "to=a%0Ab": "one line", "event=5": "form slot:id", "event=x:a": "form slot:id", "event=5:": "form slot:id",
-		"count=x&canary=y&rate=z&canary_wait=5": "count is", "slot=x": "slot",
+		"count=x&canary=y&rate=z&canary_wait=5": "count is", "shown_at=now&count=x": "shown_at is", "slot=x": "slot",
 	} {
 		form, err := url.ParseQuery(query)
 		if err != nil {
@@ -68,6 +69,7 @@ func TestSentenceNamesEveryEffectOfThePlan(t *testing.T) {
 		"Re-arm 9 events (all parked events)":                                                 {count: 9, opts: outbox.RearmOptions{MaxParkedAgain: -1}},
 		"Re-arm 9 events with the ordering key k, of the aggregate a; at most 2.0 per second": {count: 9, filter: outbox.Filter{Key: "k", Aggregate: "a"}, opts: outbox.RearmOptions{Rate: 2, MaxParkedAgain: -1}},
 	} {
+		p.shownAt = time.Unix(1, 0)
 		if p.act == "" {
 			p.act = "rearm"
 		}
@@ -81,20 +83,26 @@ func TestSentenceNamesEveryEffectOfThePlan(t *testing.T) {
 			if got := p.confirmed(c.form); got != c.want {
 				t.Errorf("plan %q: confirmed(%q) = %t", want, c.form, got)
 			}
+			undated := p
+			undated.shownAt = time.Time{}
+			if undated.confirmed(c.form) {
+				t.Errorf("plan %q: confirmed(%q) without the time of the preview", want, c.form)
+			}
 		}
 	}
 }
 
 func TestConfirmingFormCarriesThePlan(t *testing.T) {
 	t.Parallel()
-	p := plan{act: "rearm", count: 3, filter: outbox.Filter{Class: "a", Type: "b"}, opts: outbox.RearmOptions{MaxParkedAgain: -1}}
-	always := []nameValue{{"count", "3"}, {"confirm", p.sentence()}}
-	if got, want := p.hidden(), append(always[:2:2], nameValue{"class", "a"}, nameValue{"type", "b"}); !reflect.DeepEqual(got, want) {
+	at := time.UnixMilli(1_700_000_000_123)
+	p := plan{act: "rearm", count: 3, shownAt: at, filter: outbox.Filter{Class: "a", Type: "b"}, opts: outbox.RearmOptions{MaxParkedAgain: -1}}
+	always := []nameValue{{"count", "3"}, {"shown_at", "2023-11-14T22:13:20.123Z"}, {"confirm", p.sentence()}}
+	if got, want := p.hidden(), append(always[:3:3], nameValue{"class", "a"}, nameValue{"type", "b"}); !reflect.DeepEqual(got, want) {
 		t.Errorf("hidden fields %v, want %v", got, want)
 	}
-	selected := plan{act: "rearm", count: 3, filter: outbox.Filter{Events: []outbox.EventName{{Slot: 5, ID: "x"}, {Slot: 6, ID: "y:1"}}}, opts: p.opts}
-	always[1].Value = selected.sentence()
-	if got, want := selected.hidden(), append(always[:2:2], nameValue{"event", "5:x"}, nameValue{"event", "6:y:1"}); !reflect.DeepEqual(got, want) {
+	selected := plan{act: "rearm", count: 3, shownAt: at, filter: outbox.Filter{Events: []outbox.EventName{{Slot: 5, ID: "x"}, {Slot: 6, ID: "y:1"}}}, opts: p.opts}
+	always[2].Value = selected.sentence()
+	if got, want := selected.hidden(), append(always[:3:3], nameValue{"event", "5:x"}, nameValue{"event", "6:y:1"}); !reflect.DeepEqual(got, want) {
 		t.Errorf("hidden fields %v, want %v", got, want)
 	}
 	if got := backOf(p.filter); got.Class != "a" {

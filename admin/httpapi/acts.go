@@ -197,7 +197,7 @@ func (h *Handler) discard(c *guard.Call, ask discardRequest) error {
 		}
 		return c.Answer(http.StatusOK, newRearm(found))
 	}
-	o, err := h.desk.Operations.Discard(c.Op, f, ask.Reason, ask.Limit)
+	o, err := h.desk.Operations.Discard(c.Op, acts.Discarding{Filter: f, Reason: ask.Reason, Limit: ask.Limit})
 	return begun(c, o, err)
 }
 

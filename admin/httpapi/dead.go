@@ -15,7 +15,7 @@ import (
 
 // dead replies with a page of dead letters.
 func (h *Handler) dead(c *guard.Call) error {
-	f, err := desk.DeadFilterOf(c.Query)
+	f, err := desk.DeadFilterOf(c.Query, time.Now())
 	if err != nil {
 		return err
 	}
@@ -52,7 +52,7 @@ func (h *Handler) deadLetter(c *guard.Call) error {
 // deadExport replies with dead letters as lines, in the format of admin.DeadLetters.
 func (h *Handler) deadExport(c *guard.Call) error {
 	name := c.Query.Get("stream")
-	f, err := desk.DeadFilterOf(c.Query)
+	f, err := desk.DeadFilterOf(c.Query, time.Now())
 	if err == nil {
 		err = desk.CheckDead(name, f)
 	}

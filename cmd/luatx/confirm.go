@@ -7,6 +7,9 @@ import (
 	"fmt"
 	"os"
 	"strings"
+	"time"
+
+	"github.com/luatx/luatx/internal/acts"
 )
 
 // confirmation is the part about confirmation in the help of every command that changes something.
@@ -62,6 +65,15 @@ func (s *session) limit(most int) int {
 		return s.shown
 	}
 	return most
+}
+
+// cutoff returns the time by the server's clock of the preview, or of the change if there is no preview. Changes leave out what is
+// parked later.
+func (s *session) cutoff(ctx context.Context) (_ time.Time, err error) {
+	if s.before.IsZero() {
+		s.before, err = acts.Cutoff(ctx, s.client)
+	}
+	return s.before, err
 }
 
 // confirmed asks the user at a terminal to confirm the plan. Without a terminal it returns false.

@@ -128,7 +128,12 @@ func deadActFlags(flags *flag.FlagSet, o *admin.DeadLetterOptions, act deadAct, 
 		if c.filter().String() == "all" && !c.all {
 			return usageError{errors.New("ids and filters are missing; use --all for all dead letters of the stream")}
 		}
+		before, err := s.cutoff(ctx)
+		if err != nil {
+			return err
+		}
 		opts := *o
+		opts.Before = before
 		opts.DryRun, opts.Limit = s.preview, s.limit(o.Limit)
 		return s.deadAct(ctx, s.operator.DeadLetters(args[0]), c.filter(), opts, act, plan, done)
 	}

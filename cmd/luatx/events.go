@@ -208,22 +208,44 @@ func absent(ids []string) error {
 	return fmt.Errorf("no shard has the event %q", strings.Join(ids, ", "))
 }
 
+// show is the preview of byFilter. It limits the filter to the events that it has counted.
+func (c *changing) show(ctx context.Context, s *session) error {
+	destinations := map[string]int{}
+	var shown []outbox.EventName
+	for e, err := range s.operator.Outbox().List(ctx, *c.state, outbox.ListOptions{Filter: c.filter}) {
+		if err != nil && e.ID == "" {
+			return err
+		}
+		destinations[e.Destination]++
+		if shown = append(shown, e.Name()); len(shown) == c.limit {
+			break
+		}
+	}
+	s.out.row(map[string]any{"dry_run": true, "matched": len(shown), "done": 0, "destinations": destinations},
+		changeColumns, len(shown), 0, outcomes(map[outbox.Outcome]int{}), outcomes(destinations))
+	c.filter.Events = shown
+	s.plan(len(shown), "%s", c.does(len(shown)))
+	return nil
+}
+
+const changeColumns = "MATCHED CHANGED SKIPPED DESTINATIONS"
+
 // byFilter changes the events of a state that match the filter.
 func (c *changing) byFilter(ctx context.Context, s *session) error {
+	if s.preview {
+		return c.show(ctx, s)
+	}
 	count := s.progress("changed", 0)
 	defer count.end()
 	r, err := s.operator.Outbox().ChangeAll(ctx, *c.state, c.filter, c.change, outbox.ChangeOptions{
-		DryRun: s.preview, Limit: s.limit(c.limit), Progress: func(r outbox.ChangeResult) { count.set(int64(r.Done)) },
+		Limit: c.limit, Progress: func(r outbox.ChangeResult) { count.set(int64(r.Done)) },
 	})
 	s.out.row(map[string]any{
-		"operation": r.Operation, "dry_run": s.preview, "matched": r.Matched, "done": r.Done, "skipped": r.Skipped, "destinations": r.Destinations,
-	}, "MATCHED CHANGED SKIPPED DESTINATIONS", r.Matched, r.Done, outcomes(r.Skipped), outcomes(r.Destinations))
+		"operation": r.Operation, "dry_run": false, "matched": r.Matched, "done": r.Done, "skipped": r.Skipped, "destinations": r.Destinations,
+	}, changeColumns, r.Matched, r.Done, outcomes(r.Skipped), outcomes(r.Destinations))
 	switch {
 	case err != nil:
 		return err
-	case s.preview:
-		s.plan(r.Matched, "%s", c.does(r.Matched))
-		return nil
 	case r.Done < r.Matched:
 		return reportedError{fmt.Errorf("%d of %d were changed", r.Done, r.Matched)}
 	}

@@ -74,6 +74,8 @@ type session struct {
 	space   string // the keyspace, as flags
 	planned string // description of the changes in the preview
 	shown   int    // number of changes in the preview
+
+	before time.Time // the time of the preview; see cutoff
 }
 
 // operate runs the verb with the given name, if there is one, and returns the exit status.

@@ -87,7 +87,10 @@ func rearmFlags(flags *flag.FlagSet) action {
 	}
 }
 
-func (s *session) rearm(ctx context.Context, c *chosen, o outbox.RearmOptions) error {
+func (s *session) rearm(ctx context.Context, c *chosen, o outbox.RearmOptions) (err error) {
+	if o.Before, err = s.cutoff(ctx); err != nil {
+		return err
+	}
 	o.DryRun, o.Limit = s.preview, s.limit(o.Limit)
 	count := s.progress("re-armed", int64(o.Limit))
 	o.Progress = func(r outbox.RearmResult) {
@@ -142,10 +145,14 @@ func discardFlags(flags *flag.FlagSet) action {
 
 // discard counts the selected events, and removes them unless it is a preview.
 func (s *session) discard(ctx context.Context, c *chosen) error {
+	before, err := s.cutoff(ctx)
+	if err != nil {
+		return err
+	}
 	classes, matched, done := map[string]int{}, 0, 0
 	count := s.progress("discarded", 0)
 	defer count.end()
-	failed := acts.Discarding{Filter: c.Filter, Reason: s.reason, DryRun: s.preview, Limit: s.limit(0), Step: func(events []outbox.Event, answers outbox.Answers) {
+	failed := acts.Discarding{Filter: c.Filter, Reason: s.reason, DryRun: s.preview, Limit: s.limit(0), Before: before, Step: func(events []outbox.Event, answers outbox.Answers) {
 		for _, e := range events {
 			classes[e.Class]++
 		}

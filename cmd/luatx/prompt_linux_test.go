@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"fmt"
+	"maps"
 	"os"
 	"os/exec"
 	"slices"
@@ -12,7 +13,12 @@ import (
 	"testing"
 	"unsafe"
 
+	"github.com/redis/go-redis/v9"
+
+	"github.com/luatx/luatx"
 	"github.com/luatx/luatx/internal/test/redistest"
+	"github.com/luatx/luatx/outbox"
+	"github.com/luatx/luatx/stream"
 )
 
 // terminal is a pseudo-terminal whose user is the test.
@@ -70,7 +76,26 @@ func (term *terminal) text() string {
 	return term.shown.String()
 }
 
-// TestTerminalMustConfirmAndOnlyShownEventsChange runs the program at a terminal.
+// atTerminal runs a command at a terminal, and answers its question after a function has run. It returns the status and the output.
+func (s site) atTerminal(question string, between func(), answer string, words ...string) (status int, output string) {
+	s.t.Helper()
+	term := newTerminal(s.t)
+	exe, err := os.Executable()
+	redistest.Must(s.t, err)
+	cmd := exec.Command(exe, slices.Concat(words, []string{"--as", "alice"}, s.flags)...)
+	cmd.Env = append(slices.Clone(os.Environ()), asMain+"=1", "TERM=xterm")
+	var out bytes.Buffer
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = term.side, &out, term.side
+	redistest.Must(s.t, cmd.Start())
+	s.t.Cleanup(func() { _ = cmd.Process.Kill() }) // fails if it has ended
+	redistest.Eventually(s.t, "the question", func() bool { return strings.Contains(term.text(), question+"? Type yes: ") })
+	between()
+	_, err = term.person.WriteString(answer + "\n")
+	redistest.Must(s.t, err)
+	_ = cmd.Wait() // the status says whether it failed
+	return cmd.ProcessState.ExitCode(), out.String() + term.text()
+}
+
 func TestTerminalMustConfirmAndOnlyShownEventsChange(t *testing.T) {
 	t.Parallel()
 	server := redistest.Shared(t)
@@ -81,25 +106,82 @@ func TestTerminalMustConfirmAndOnlyShownEventsChange(t *testing.T) {
 		status int
 		parked string
 	}{{"no", statusUsage, "0 0 0 2 0"}, {"", statusUsage, "0 0 0 2 0"}, {"yes", statusFine, "2 0 0 1 0"}} {
-		term := newTerminal(t)
-		exe, err := os.Executable()
-		redistest.Must(t, err)
-		cmd := exec.Command(exe, append([]string{"parked", "rearm", "--class", "network", "--as", "alice"}, s.flags...)...)
-		cmd.Env = append(slices.Clone(os.Environ()), asMain+"=1", "TERM=xterm")
-		var out bytes.Buffer
-		cmd.Stdin, cmd.Stdout, cmd.Stderr = term.side, &out, term.side
-		redistest.Must(t, cmd.Start())
-		t.Cleanup(func() { _ = cmd.Process.Kill() }) // fails if it has ended
-		redistest.Eventually(t, "the question", func() bool { return strings.Contains(term.text(), "Re-arm 2 events? Type yes: ") })
-		if c.status == statusFine { // another event that was not shown
-			s.acts(0, lines("network", "3"), "parked", "import", "-", "--yes")
+		status, out := s.atTerminal("Re-arm 2 events", func() {
+			if c.status == statusFine { // another event that was not shown
+				s.acts(0, lines("network", "3"), "parked", "import", "-", "--yes")
+			}
+		}, c.answer, "parked", "rearm", "--class", "network")
+		if status != c.status {
+			t.Errorf("the answer %q: status %d, want %d\n%s", c.answer, status, c.status, out)
 		}
-		_, err = term.person.WriteString(c.answer + "\n")
-		redistest.Must(t, err)
-		if err := cmd.Wait(); cmd.ProcessState.ExitCode() != c.status {
-			t.Errorf("the answer %q: %v\n%s%s", c.answer, err, out.String(), term.text())
-		}
-		s.has(out.String(), "MATCHED")
+		s.has(out, "MATCHED")
 		s.has(s.run(0, "", "stats", "--over", "0"), c.parked)
+	}
+}
+
+func TestTerminalChangesThePreviewedEventsAndNoneThatComeLater(t *testing.T) {
+	t.Parallel()
+	park := func(s site, client redis.UniversalClient, aggregate, id string) { s.block(client, aggregate, "", id) }
+	for words, c := range map[string]struct {
+		question, state string
+		add             func(s site, client redis.UniversalClient, aggregate, id string)
+	}{
+		"parked rearm --text account":                             {"Re-arm 5 events", "parked", park},
+		"parked discard --text account --reason r":                {"Discard 5 events for good", "parked", park},
+		"events discard --state parked --text account --reason r": {"Discard 5 events for good", "parked", park},
+		"events park --type sold --reason r": {"Park 5 events", "pending", func(s site, client redis.UniversalClient, aggregate, id string) {
+			s.t.Helper()
+			body := fmt.Appendf(nil, `{"specversion":"1.0","id":%q,"type":"sold","source":"/shop","destination":"bank"}`, id)
+			_, err := s.service(client).Enqueue(redistest.Soon(s.t), aggregate, luatx.Event{ID: id, Body: body})
+			redistest.Must(s.t, err)
+		}},
+	} {
+		t.Run(words, func(t *testing.T) {
+			t.Parallel()
+			server := redistest.Shared(t)
+			client := server.Client(t)
+			s := newSite(t, server.Addr())
+			tr := s.service(client)
+			aggregates := map[int]string{}
+			for i := 0; len(aggregates) < 4; i++ {
+				aggregate := fmt.Sprint("aggregate-", i)
+				aggregates[slotOf(t, tr, aggregate)] = aggregate
+			}
+			slots := slices.Sorted(maps.Keys(aggregates))
+			add := func(slot int, ids ...string) {
+				for _, id := range ids {
+					c.add(s, client, aggregates[slot], id)
+				}
+			}
+			add(slots[3], "1", "2", "3", "4", "5")
+			status, out := s.atTerminal(c.question, func() { add(slots[0], "6", "7", "8", "9", "10") }, "yes", strings.Fields(words)...)
+			if status != statusFine {
+				t.Errorf("status %d:\n%s", status, out)
+			}
+			var left []int
+			for e, err := range outbox.NewStore(tr).List(redistest.Soon(t), outbox.State(c.state), outbox.ListOptions{}) {
+				redistest.Must(t, err)
+				left = append(left, e.Slot)
+			}
+			if !slices.Equal(left, slices.Repeat(slots[:1], 5)) {
+				t.Errorf("slots of the %s events: %v, want 5 in the slot %d", c.state, left, slots[0])
+			}
+		})
+	}
+}
+
+func TestTerminalDiscardsThePreviewedDeadLettersAndNoneThatComeLater(t *testing.T) {
+	t.Parallel()
+	server := redistest.Shared(t)
+	client := server.Client(t)
+	s := newSite(t, server.Addr())
+	keys := stream.PartitionKeys(s.service(client).Keyspace(), "orders")
+	redistest.Must(t, client.XAdd(redistest.Soon(t), &redis.XAddArgs{Stream: keys[0], Values: []string{"f", "v"}}).Err())
+	giveUp(t, client, keys[3], "billing", "no such bank", 5)
+	status, out := s.atTerminal("Discard 5 dead letters for good", func() { giveUp(t, client, keys[0], "billing", "no such bank", 5) }, "yes",
+		"dead", "discard", "orders", "--all", "--reason", "late")
+	first, last := client.XLen(t.Context(), stream.DeadLetterKey(keys[0])).Val(), client.XLen(t.Context(), stream.DeadLetterKey(keys[3])).Val()
+	if status != statusFine || first != 5 || last != 0 {
+		t.Errorf("status %d, %d dead letters in the first partition and %d in the last, want 5 and 0:\n%s", status, first, last, out)
 	}
 }

@@ -19,7 +19,7 @@ type Discarding struct {
 	DryRun bool
 	// Limit is the maximum number of events to discard. Zero means no limit.
 	Limit int
-	// Before keeps events that were parked after this time. The zero time keeps none.
+	// Before keeps events that were parked after this time, and Filter.OlderThan counts back from it. The zero time keeps none.
 	Before time.Time
 	// Step is called with the events of one slot and the result for each; in a dry run, with the events alone.
 	Step func([]outbox.Event, outbox.Answers)
@@ -28,12 +28,12 @@ type Discarding struct {
 // Run discards the events.
 func (d Discarding) Run(ctx context.Context, store *outbox.Store) error {
 	var batch []outbox.Event
-	matched := 0
+	matched, before := 0, d.Before.Add(-d.Filter.OlderThan)
 	for e, err := range store.Parked(ctx, d.Filter) {
 		if err != nil && e.ID == "" {
 			return errors.Join(err, d.step(ctx, store, batch))
 		}
-		if !d.Before.IsZero() && e.At.After(d.Before) {
+		if !d.Before.IsZero() && e.At.After(before) {
 			continue
 		}
 		if len(batch) == discardAtOnce || len(batch) > 0 && batch[0].Slot != e.Slot {

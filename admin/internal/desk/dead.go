@@ -19,15 +19,15 @@ import (
 // DeadNames are the query parameters of a filter of dead letters, besides the stream.
 var DeadNames = []string{"text", "group", "type", "since", "id"}
 
-// DeadFilterOf reads the filter of an address.
-func DeadFilterOf(query url.Values) (admin.DeadLetterFilter, error) {
+// DeadFilterOf reads the filter of an address or a form. The parameter since counts back from now.
+func DeadFilterOf(query url.Values, now time.Time) (admin.DeadLetterFilter, error) {
 	f := admin.DeadLetterFilter{IDs: query["id"], Text: query.Get("text"), Group: query.Get("group"), Type: query.Get("type")}
 	if text := query.Get("since"); text != "" {
 		since, err := time.ParseDuration(text)
 		if err != nil || since <= 0 {
 			return f, guard.BadRequest("since %.80q is not a positive duration; use a duration such as 90s or 24h", text)
 		}
-		f.Since = time.Now().Add(-since)
+		f.Since = now.Add(-since)
 	}
 	return f, nil
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/luatx/luatx/admin"
 	"github.com/luatx/luatx/admin/internal/guard"
 	"github.com/luatx/luatx/admin/internal/parts"
+	"github.com/luatx/luatx/internal/acts"
 	"github.com/luatx/luatx/outbox"
 )
 
@@ -90,6 +91,11 @@ func (d *Desk) Close() { d.Operations.close() }
 // Time returns the time of the server.
 func (d *Desk) Time(ctx context.Context) (time.Time, error) {
 	return parts.Of(d.Op).Client.Time(ctx).Result()
+}
+
+// Cutoff returns the time of the server for the events that a preview shows; see acts.Cutoff.
+func (d *Desk) Cutoff(ctx context.Context) (time.Time, error) {
+	return acts.Cutoff(ctx, parts.Of(d.Op).Client)
 }
 
 // NeedsOf returns the right that an act needs: to purge if it removes events or adds dead letters.

@@ -193,15 +193,15 @@ func (os *Operations) Rearm(op *admin.Operator, f outbox.Filter, opts outbox.Rea
 	})
 }
 
-// Discard discards the parked events that match a filter now, at most limit unless it is zero. It skips events that are parked
-// later.
-func (os *Operations) Discard(op *admin.Operator, f outbox.Filter, reason string, limit int) (Operation, error) {
-	return os.start("discard", op, reason+": "+f.String(), func(ctx context.Context, o *job) error {
-		cutoff, err := parts.Of(op).Client.Time(ctx).Result()
-		if err != nil {
-			return err
+// Discard discards parked events. It skips events that are parked after d.Before or, if that is zero, after the start.
+func (os *Operations) Discard(op *admin.Operator, d acts.Discarding) (Operation, error) {
+	return os.start("discard", op, d.Reason+": "+d.Filter.String(), func(ctx context.Context, o *job) (err error) {
+		if d.Before.IsZero() {
+			if d.Before, err = acts.Cutoff(ctx, parts.Of(op).Client); err != nil {
+				return err
+			}
 		}
-		return acts.Discarding{Filter: f, Reason: reason, Limit: limit, Before: cutoff, Step: func(batch []outbox.Event, answers outbox.Answers) {
+		d.Step = func(batch []outbox.Event, answers outbox.Answers) {
 			o.change(func(v *Operation) {
 				v.Matched += len(batch)
 				v.Done += answers.Done()
@@ -211,7 +211,8 @@ func (os *Operations) Discard(op *admin.Operator, f outbox.Filter, reason string
 					}
 				}
 			})
-		}}.Run(ctx, op.Outbox())
+		}
+		return d.Run(ctx, op.Outbox())
 	})
 }
 
