@@ -84,8 +84,9 @@ func (p *printer) eventOf(e outbox.Event) {
 func changeVerb(act outbox.Act, usual outbox.State, short string) verb {
 	return verb{
 		name: "events " + string(act), args: "[id…]", changes: true, acts: true, reasoned: true, short: short,
-		long: "luatx events " + string(act) + ": " + short + `. It selects the events with the given ids, or the events in a state that match
-the filter. If an id is in several slots, use --slot. An event that a relay has leased is skipped: run the command again when its lease
+		long: "luatx events " + string(act) + ": " + short + `. It selects the events in a state that match
+the filter. If you give ids, it selects those of them that match the filter, in any state unless you set --state. If an id is in several
+slots, use --slot. An event that a relay has leased is skipped: run the command again when its lease
 has ended.`,
 		one: `if not all events were changed`,
 		flags: func(flags *flag.FlagSet) action {
@@ -101,7 +102,10 @@ has ended.`,
 				})
 				flags.DurationVar(&c.after, "in", 0, "new due time as a duration from now, instead of --at")
 			}
-			return func(ctx context.Context, s *session, ids []string) error { return c.run(ctx, s, ids) }
+			return func(ctx context.Context, s *session, ids []string) error {
+				flags.Visit(func(f *flag.Flag) { c.stated = c.stated || f.Name == "state" })
+				return c.run(ctx, s, ids)
+			}
 		},
 	}
 }
@@ -110,10 +114,12 @@ has ended.`,
 type changing struct {
 	change outbox.Change
 	state  *outbox.State
+	stated bool // --state is set
 	filter outbox.Filter
 	all    bool
 	limit  int
 	after  time.Duration
+	shown  []outbox.EventName // by the preview of byFilter
 }
 
 func (c *changing) run(ctx context.Context, s *session, ids []string) error {
@@ -129,7 +135,11 @@ func (c *changing) run(ctx context.Context, s *session, ids []string) error {
 	if err := c.change.Validate(); err != nil {
 		return usageError{err}
 	}
-	if ids = slices.Compact(slices.Sorted(slices.Values(ids))); len(ids) > 0 {
+	ids = slices.Compact(slices.Sorted(slices.Values(ids)))
+	if err := oneNaming(c.filter, ids); err != nil {
+		return err
+	}
+	if len(ids)+len(c.filter.Events) > 0 {
 		return c.byID(ctx, s, ids)
 	}
 	if c.filter.String() == "all" && !c.all {
@@ -153,38 +163,26 @@ func (c *changing) does(n int) string {
 	}
 }
 
-// byID changes the events with the given ids, in any state.
+// byID changes the events with the given ids or names that match the filter, in any state unless --state is set.
 func (c *changing) byID(ctx context.Context, s *session, ids []string) error {
-	bySlot, matched := map[int][]string{}, 0
-	var missing []string
-	for _, id := range ids {
-		var slots []int
-		for e, err := range s.operator.Find(ctx, id) {
-			if err != nil && e.ID == "" {
-				return err
-			}
-			if len(c.filter.Slots) > 0 && !slices.Contains(c.filter.Slots, e.Slot) {
-				continue
-			}
-			slots = append(slots, e.Slot)
-			bySlot[e.Slot] = append(bySlot[e.Slot], id)
-			matched++
-			if s.preview {
-				s.out.eventOf(e)
-			}
-		}
-		switch {
-		case len(slots) == 0:
-			missing = append(missing, id)
-		case len(slots) > 1 && len(c.filter.Slots) == 0:
-			return usageError{fmt.Errorf("the id %q is in the slots %v; choose slots with --slot, once or more", id, slots)}
-		}
+	found, missing, err := c.find(ctx, s, ids)
+	if err != nil {
+		return err
+	}
+	if c.limit > 0 && len(found) > c.limit {
+		found = found[:c.limit]
 	}
 	if s.preview {
-		s.plan(matched, "%s", c.does(matched))
+		for _, e := range found {
+			s.out.eventOf(e)
+		}
+		s.plan(len(found), "%s", c.does(len(found)))
 		return absent(missing)
 	}
-	done := 0
+	bySlot, done := map[int][]string{}, 0
+	for _, e := range found {
+		bySlot[e.Slot] = append(bySlot[e.Slot], e.ID)
+	}
 	for _, slot := range slices.Sorted(maps.Keys(bySlot)) {
 		answers, err := s.operator.Outbox().Change(ctx, slot, c.change, bySlot[slot]...)
 		for _, a := range answers {
@@ -194,37 +192,96 @@ func (c *changing) byID(ctx context.Context, s *session, ids []string) error {
 			return err
 		}
 	}
-	if done < matched {
-		return errors.Join(absent(missing), reportedError{fmt.Errorf("%d of %d were changed", done, matched)})
+	if done < len(found) {
+		return errors.Join(absent(missing), reportedError{fmt.Errorf("%d of %d were changed", done, len(found))})
 	}
 	return absent(missing)
 }
 
-// absent returns the error for ids that no shard has.
+// find returns the events with the given ids or the names of the filter that match the filter, and the ids and names that none has.
+func (c *changing) find(ctx context.Context, s *session, ids []string) (found []outbox.Event, missing []string, err error) {
+	matches, err := c.matcher(ctx, s)
+	if err != nil {
+		return nil, nil, err
+	}
+	lookUp := func(id string, meant func(outbox.Event) bool) (slots []int, err error) {
+		for e, err := range s.operator.Find(ctx, id) {
+			if err != nil && e.ID == "" {
+				return slots, err
+			}
+			if meant(e) && matches(e) {
+				found, slots = append(found, e), append(slots, e.Slot)
+			}
+		}
+		return slots, nil
+	}
+	for _, id := range ids {
+		slots, err := lookUp(id, func(outbox.Event) bool { return true })
+		switch {
+		case err != nil:
+			return nil, nil, err
+		case len(slots) == 0:
+			missing = append(missing, id)
+		case len(slots) > 1 && len(c.filter.Slots) == 0:
+			return nil, nil, usageError{fmt.Errorf("the id %q is in the slots %v; choose slots with --slot, once or more", id, slots)}
+		}
+	}
+	for _, name := range c.filter.Events {
+		slots, err := lookUp(name.ID, func(e outbox.Event) bool { return e.Name() == name })
+		if err != nil {
+			return nil, nil, err
+		}
+		if len(slots) == 0 {
+			missing = append(missing, name.String())
+		}
+	}
+	return found, missing, nil
+}
+
+// matcher returns a function that reports whether the filter and --state select an event, regardless of its id.
+func (c *changing) matcher(ctx context.Context, s *session) (func(outbox.Event) bool, error) {
+	f := c.filter
+	f.Events = nil
+	if f.Aggregate != "" {
+		slot, err := s.operator.Outbox().Slot(f.Aggregate)
+		if err != nil {
+			return nil, usageError{err}
+		}
+		if len(f.Slots) > 0 && !slices.Contains(f.Slots, slot) {
+			return nil, usageError{fmt.Errorf("--aggregate %q is in the slot %d, which --slot does not name; use one of the flags", f.Aggregate, slot)}
+		}
+		f.Slots = []int{slot}
+	}
+	now, err := s.cutoff(ctx)
+	return func(e outbox.Event) bool {
+		return f.Matches(e, now) && (!c.stated || acts.IsIn(e, *c.state))
+	}, err
+}
+
+// absent returns the error for ids and names that no event has which matches.
 func absent(ids []string) error {
 	if len(ids) == 0 {
 		return nil
 	}
-	return fmt.Errorf("no shard has the event %q", strings.Join(ids, ", "))
+	return fmt.Errorf("no event that matches has the id %q", strings.Join(ids, ", "))
 }
 
-// show is the preview of byFilter. It limits the filter to the events that it has counted.
+// show is the preview of byFilter.
 func (c *changing) show(ctx context.Context, s *session) error {
 	destinations := map[string]int{}
-	var shown []outbox.EventName
 	for e, err := range s.operator.Outbox().List(ctx, *c.state, outbox.ListOptions{Filter: c.filter}) {
 		if err != nil && e.ID == "" {
 			return err
 		}
 		destinations[e.Destination]++
-		if shown = append(shown, e.Name()); len(shown) == c.limit {
+		if c.shown = append(c.shown, e.Name()); len(c.shown) == c.limit {
 			break
 		}
 	}
-	s.out.row(map[string]any{"dry_run": true, "matched": len(shown), "done": 0, "destinations": destinations},
-		changeColumns, len(shown), 0, outcomes(map[outbox.Outcome]int{}), outcomes(destinations))
-	c.filter.Events = shown
-	s.plan(len(shown), "%s", c.does(len(shown)))
+	n, skipped := len(c.shown), map[outbox.Outcome]int{}
+	s.out.row(map[string]any{"dry_run": true, "matched": n, "done": 0, "skipped": skipped, "destinations": destinations},
+		changeColumns, n, 0, outcomes(skipped), outcomes(destinations))
+	s.plan(n, "%s", c.does(n))
 	return nil
 }
 
@@ -235,9 +292,11 @@ func (c *changing) byFilter(ctx context.Context, s *session) error {
 	if s.preview {
 		return c.show(ctx, s)
 	}
+	f := c.filter
+	f.Events = c.shown
 	count := s.progress("changed", 0)
 	defer count.end()
-	r, err := s.operator.Outbox().ChangeAll(ctx, *c.state, c.filter, c.change, outbox.ChangeOptions{
+	r, err := s.operator.Outbox().ChangeAll(ctx, *c.state, f, c.change, outbox.ChangeOptions{
 		Limit: c.limit, Progress: func(r outbox.ChangeResult) { count.set(int64(r.Done)) },
 	})
 	s.out.row(map[string]any{

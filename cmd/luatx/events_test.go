@@ -67,6 +67,47 @@ func TestEventsWalkThroughEveryState(t *testing.T) {
 	})
 }
 
+func TestEventActsOnIDsApplyTheFilterTheStateAndTheLimit(t *testing.T) {
+	t.Parallel()
+	everywhere(t, func(t *testing.T, client redis.UniversalClient, s site) {
+		tr := s.service(client)
+		for _, id := range []string{"one", "two"} {
+			body := fmt.Appendf(nil, `{"specversion":"1.0","id":%q,"type":"sold","source":"/shop","destination":"bank"}`, id)
+			_, err := tr.Enqueue(redistest.Soon(t), "a", luatx.Event{ID: id, Body: body, At: time.Now().Add(time.Hour)})
+			redistest.Must(t, err)
+		}
+		other := "a"
+		for i := 0; slotOf(t, tr, other) == slotOf(t, tr, "a"); i++ {
+			other = fmt.Sprint("aggregate-", i)
+		}
+		name := fmt.Sprintf("%d:one", slotOf(t, tr, "a"))
+		for _, flags := range [][]string{
+			{"--destination", "post"},
+			{"--type", "paid"},
+			{"--key", "k"},
+			{"--class", "failed"},
+			{"--text", "no"},
+			{"--older-than", "1s"},
+			{"--aggregate", other},
+			{"--slot", fmt.Sprint(slotOf(t, tr, other))},
+			{"--state", "retrying"},
+			{"--state", "parked"},
+		} {
+			words := append([]string{"events", "discard", "--reason", "never", "--yes"}, flags...)
+			s.has(s.acts(1, "", append(words, "one", "two")...), `no event that matches has the id "one, two"`)
+			s.has(s.acts(1, "", append(words, "--event", name)...), `no event that matches has the id "`+name+`"`)
+		}
+		s.has(s.acts(2, "", "events", "discard", "one", "--reason", "r", "--yes", "--aggregate", "a", "--slot", fmt.Sprint(slotOf(t, tr, other))), "--slot does not name")
+		s.has(s.acts(2, "", "events", "discard", "one", "--event", name, "--reason", "r", "--yes"), "ids and --event are both given")
+		s.has(s.acts(2, "", "parked", "discard", "one", "--event", name, "--reason", "r", "--yes"), "ids and --event are both given")
+		s.has(s.acts(0, "", "events", "discard", "one", "two", "--limit", "1", "--reason", "r", "--dry-run"), " one scheduled ")
+		s.has(s.acts(0, "", "events", "park", "one", "two", "--limit", "1", "--state", "pending", "--aggregate", "a", "--destination", "bank", "--reason", "r", "--yes"), " one done")
+		s.has(s.run(0, "", "stats", "--over", "0"), "1 0 0 1 0")
+		s.has(s.acts(0, "", "events", "discard", "--event", name, "--state", "parked", "--reason", "r", "--yes"), " one done")
+		s.has(s.acts(0, "", "events", "cancel", "two", "--state", "scheduled", "--reason", "r", "--yes"), " two done")
+	})
+}
+
 func TestEventActsNeedASlotIfAnIDIsInSeveral(t *testing.T) {
 	t.Parallel()
 	everywhere(t, func(t *testing.T, client redis.UniversalClient, s site) {

@@ -31,6 +31,9 @@ func chosenFlags(flags *flag.FlagSet) *chosen {
 // choose checks the selection. In a preview it lists the events with the given ids. An id in several slots needs --slot.
 func (c *chosen) choose(ctx context.Context, s *session, ids []string) error {
 	c.IDs = slices.Compact(slices.Sorted(slices.Values(ids)))
+	if err := oneNaming(c.Filter, c.IDs); err != nil {
+		return err
+	}
 	if c.String() == "all" && !c.all {
 		return usageError{errors.New("ids and filters are missing; use --all for all parked events")}
 	}
@@ -54,6 +57,14 @@ func (c *chosen) choose(ctx context.Context, s *session, ids []string) error {
 		return usageError{fmt.Errorf("%w with --slot, once or more", ambiguous)}
 	case s.preview && len(c.made.Events) == 0:
 		return c.incomplete("re-armed or discarded", 0)
+	}
+	return nil
+}
+
+// oneNaming returns an error if ids and names both select events.
+func oneNaming(f outbox.Filter, ids []string) error {
+	if len(ids) > 0 && len(f.Events) > 0 {
+		return usageError{errors.New("ids and --event are both given; use one of them")}
 	}
 	return nil
 }

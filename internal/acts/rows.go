@@ -48,6 +48,9 @@ func StateOf(e outbox.Event) outbox.State {
 	return e.State
 }
 
+// IsIn reports whether an event is in a state that outbox.Store.List accepts. A scheduled or retrying event is also pending.
+func IsIn(e outbox.Event, state outbox.State) bool { return e.State == state || StateOf(e) == state }
+
 // Failure is an outbox.Failure as JSON.
 type Failure struct {
 	At      time.Time `json:"at"`
