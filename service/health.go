@@ -8,6 +8,8 @@ import (
 	"slices"
 	"sync"
 	"time"
+
+	"github.com/luatx/luatx/admin/httpapi"
 )
 
 // The states of a service.
@@ -116,13 +118,22 @@ func (s *Service) reply(w http.ResponseWriter, what string, err error) {
 	_, _ = w.Write([]byte(what + "\n"))
 }
 
+// server returns the server of Config.Addr, whose timeouts disconnect clients that stall.
+func (s *Service) server() *http.Server {
+	var cfg httpapi.Config
+	if s.cfg.Admin != nil {
+		cfg = *s.cfg.Admin
+	}
+	return cfg.Server(s)
+}
+
 // serve serves the service at Config.Addr until ctx ends.
 func (s *Service) serve(ctx context.Context) error {
 	listener, err := new(net.ListenConfig).Listen(ctx, "tcp", s.cfg.Addr)
 	if err != nil {
 		return err
 	}
-	server := &http.Server{Handler: s, ReadHeaderTimeout: 5 * time.Second}
+	server := s.server()
 	stopped := make(chan error, 1)
 	defer context.AfterFunc(ctx, func() {
 		bounded, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.cfg.ShutdownTimeout/40)

@@ -20,6 +20,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/luatx/luatx"
+	"github.com/luatx/luatx/admin/httpapi"
 	"github.com/luatx/luatx/expiry"
 	"github.com/luatx/luatx/internal/test/assert"
 	"github.com/luatx/luatx/internal/test/child"
@@ -274,6 +275,21 @@ func TestAddrServesUntilTheOtherPiecesHaveStopped(t *testing.T) {
 	}
 	// A process that another test starts has the socket until it executes its program.
 	redistest.Eventually(t, "no connection after Run", func() bool { return strings.Contains(get(), "refused") })
+}
+
+func TestServerOfAddrDisconnectsClientsThatStall(t *testing.T) {
+	t.Parallel()
+	for _, admin := range []*httpapi.Config{nil, {Timeout: 5 * time.Minute}} {
+		s := &Service{cfg: Config{Admin: admin}}
+		server, timeout := s.server(), time.Second
+		if admin != nil {
+			timeout = admin.Timeout
+		}
+		if server.Handler != s || server.ReadHeaderTimeout <= 0 || server.ReadTimeout <= timeout || server.WriteTimeout <= timeout || server.IdleTimeout <= 0 {
+			t.Errorf("timeouts with Admin %+v: header %v, read %v, write %v, idle %v; want all, and the read and write ones longer than %v",
+				admin, server.ReadHeaderTimeout, server.ReadTimeout, server.WriteTimeout, server.IdleTimeout, timeout)
+		}
+	}
 }
 
 func errorText(err error) string {

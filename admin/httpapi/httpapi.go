@@ -54,7 +54,7 @@ type Config struct {
 func (c Config) withDefaults(namespace string) Config {
 	c.Challenge = cmp.Or(c.Challenge, `Basic realm="luatx", charset="UTF-8"`)
 	c.Title = cmp.Or(c.Title, namespace)
-	c.Timeout = cmp.Or(c.Timeout, 30*time.Second)
+	c.Timeout = cmp.Or(c.Timeout, defaultTimeout)
 	c.MaxOperations = cmp.Or(c.MaxOperations, 4)
 	c.MaxScans = cmp.Or(c.MaxScans, 16)
 	c.Logger = cmp.Or(c.Logger, slog.Default())

@@ -61,15 +61,8 @@ type serveOptions struct {
 	tokenFiles, streams, destinations []string
 }
 
-const (
-	// headerTimeout bounds the time for the header of a request, readTimeout for the whole request, and writeTimeout from its
-	// header to the end of the reply. writeTimeout exceeds httpapi.Config.Timeout, which bounds an export.
-	headerTimeout = 10 * time.Second
-	readTimeout   = 40 * time.Second
-	writeTimeout  = 60 * time.Second
-	// endServe bounds the time for running requests at the end.
-	endServe = 5 * time.Second
-)
+// endServe bounds the time for running requests at the end.
+const endServe = 5 * time.Second
 
 func (s *session) serve(ctx context.Context, o serveOptions) error {
 	log := slog.New(slog.NewTextHandler(s.std.err, nil))
@@ -105,10 +98,8 @@ func (s *session) serve(ctx context.Context, o serveOptions) error {
 	if err := s.out.flush(); err != nil {
 		return errors.Join(err, listener.Close())
 	}
-	server := &http.Server{
-		Handler: watched(handler), ConnContext: remember, ReadHeaderTimeout: headerTimeout, ReadTimeout: readTimeout, WriteTimeout: writeTimeout,
-		IdleTimeout: 2 * time.Minute, MaxHeaderBytes: 64 << 10, ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelWarn),
-	}
+	server := cfg.Server(watched(handler))
+	server.ConnContext, server.ErrorLog = remember, slog.NewLogLogger(log.Handler(), slog.LevelWarn)
 	return serveUntil(ctx, server, listener, handler)
 }
 
