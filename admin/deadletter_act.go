@@ -145,15 +145,14 @@ func endAt(sources []source, at time.Time) {
 func (a *deadAct) run(ctx context.Context, sources []source) error {
 	if a.opts.Canary > 0 && !a.opts.DryRun {
 		c := newCanary(a.operator.core.Client, sources)
-		for left := a.opts.Canary; left > 0; {
-			batch, err := a.some(ctx, left, c.add)
+		for len(c.entries) < a.opts.Canary { // those that are skipped are no canary
+			batch, err := a.some(ctx, a.opts.Canary-len(c.entries), c.add)
 			if err != nil {
 				return err
 			}
 			if batch == 0 {
 				break
 			}
-			left -= batch
 		}
 		err := a.watch(ctx, c)
 		if err != nil || a.result.Stopped {
@@ -169,7 +168,7 @@ func (a *deadAct) run(ctx context.Context, sources []source) error {
 }
 
 // some acts on up to n dead letters of one place. It calls done for each that was put back, with the id of the new entry if that is
-// known, and returns how many there were.
+// known, and returns how many it has selected, including those that were skipped.
 func (a *deadAct) some(ctx context.Context, n int, done func(l DeadLetter, entry string)) (int, error) {
 	batch, err := a.batch(min(n, maxIDs))
 	if err != nil || len(batch) == 0 {

@@ -255,6 +255,25 @@ func TestRetryContinuesOnlyIfTheGroupHandlesTheCanary(t *testing.T) {
 	})
 }
 
+func TestCanaryIsFilledUpIfItsFirstDeadLettersAreSkipped(t *testing.T) {
+	t.Parallel()
+	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
+		ctx := redistest.Soon(t)
+		_, op := admintest.Service(t, client, 1)
+		tag := "{" + redistest.Tag(t) + "}"
+		for _, of := range slices.Concat(slices.Repeat([]string{"elsewhere"}, 3), slices.Repeat([]string{tag + ":orders"}, 4)) { // elsewhere is in another slot
+			redistest.Must(t, client.XAdd(ctx, &redis.XAddArgs{Stream: tag + ":failed", Values: []string{
+				"dead-reason", "why", "dead-stream", of, "dead-entry", "1-1", "dead-group", "g", "dead-consumer", "c", "dead-deliveries", "3",
+				"dead-first", "1", "dead-last", "2", "data", "1",
+			}}).Err())
+		}
+		r, err := op.DeadLetters(tag+":failed").Retry(ctx, admin.DeadLetterFilter{}, "hope", admin.DeadLetterOptions{Canary: 2, CanaryWait: time.Millisecond})
+		if err != nil || !r.Stopped || r.Done != 2 || r.Skipped[outbox.WrongState] != 3 || r.Canary != (admin.DeadLetterCanary{Trying: 2}) {
+			t.Errorf("canary behind three dead letters of another slot, without a consumer: %+v, %v", r, err)
+		}
+	})
+}
+
 func TestCanaryComparesIDsAsNumbers(t *testing.T) {
 	t.Parallel()
 	server, client := redistest.Mini(t)
