@@ -9,7 +9,8 @@ import (
 	"github.com/luatx/luatx/outbox"
 )
 
-// tailWindow is how far back each query of Tail reads, because the clocks of servers differ and a page is not a snapshot.
+// tailWindow is how far each query of Tail reads back behind the beginning of the last complete one, because the clocks of servers
+// differ and a page is not a snapshot.
 const tailWindow = 10 * time.Second
 
 // sighting is an event that Tail has yielded.
@@ -22,7 +23,7 @@ type sighting struct {
 
 // Tail lists events as they are parked and sent, from now on, until ctx ends. It queries the server once per interval. Sent events
 // come without their bodies. Tail misses an event that was forgotten between two queries. It yields an error of the server without
-// an event, and continues with the next query.
+// an event, and continues with the next query, which also lists the events of the time that the failed query did not list.
 func (o *Operator) Tail(ctx context.Context, every time.Duration) iter.Seq2[outbox.Event, error] {
 	return func(yield func(outbox.Event, error) bool) {
 		if every <= 0 {
@@ -45,6 +46,7 @@ func (o *Operator) Tail(ctx context.Context, every time.Duration) iter.Seq2[outb
 type tail struct {
 	operator *Operator
 	begun    time.Time // by the server's clock
+	last     time.Time // when the last complete query began
 	seen     map[sighting]bool
 }
 
@@ -55,12 +57,13 @@ func (t *tail) look(ctx context.Context, yield func(outbox.Event, error) bool) b
 		return ctx.Err() == nil && yield(outbox.Event{}, fmt.Errorf("admin: tail: %w", err))
 	}
 	if t.begun.IsZero() {
-		t.begun = now
+		t.begun, t.last = now, now
 	}
-	since := now.Add(-tailWindow)
+	since := t.last.Add(-tailWindow)
 	if since.Before(t.begun) {
 		since = t.begun
 	}
+	complete := true
 	for _, state := range []outbox.State{outbox.Parked, outbox.Sent} {
 		for e, err := range t.operator.core.Store.List(ctx, state, outbox.ListOptions{NoBodies: state == outbox.Sent, Since: since}) {
 			s := sighting{e.Slot, e.ID, state, e.At.UnixMilli()}
@@ -72,6 +75,8 @@ func (t *tail) look(ctx context.Context, yield func(outbox.Event, error) bool) b
 			}
 			if e.ID != "" {
 				t.seen[s] = true
+			} else {
+				complete = false
 			}
 		}
 	}
@@ -79,6 +84,9 @@ func (t *tail) look(ctx context.Context, yield func(outbox.Event, error) bool) b
 		if s.at < since.UnixMilli() {
 			delete(t.seen, s)
 		}
+	}
+	if complete {
+		t.last = now
 	}
 	return ctx.Err() == nil
 }

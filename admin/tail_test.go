@@ -2,7 +2,9 @@ package admin_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"iter"
 	"testing"
 	"time"
 
@@ -10,6 +12,7 @@ import (
 
 	"github.com/luatx/luatx/admin/internal/admintest"
 	"github.com/luatx/luatx/internal/test/redistest"
+	"github.com/luatx/luatx/internal/test/rig"
 	"github.com/luatx/luatx/outbox"
 )
 
@@ -77,6 +80,52 @@ func TestTailListsNewParkedAndSentEventsOnce(t *testing.T) {
 			}
 		}
 	})
+}
+
+func TestTailReadsBackToItsLastCompleteQuery(t *testing.T) {
+	t.Parallel()
+	server, client := redistest.Mini(t)
+	now := time.Now()
+	server.SetTime(now)
+	tr, op := admintest.Service(t, client, 1)
+	slot := tr.Keyspace().Slots()[0]
+	publish := func(id string) {
+		t.Helper()
+		admintest.Emit(t, tr, "a", id)
+		_, err := op.Outbox().Sent(redistest.Soon(t), slot, outbox.Work{}, id)
+		redistest.Must(t, err)
+	}
+	refuser := rig.Refuse(client)
+	next, stop := iter.Pull2(op.Tail(redistest.Soon(t), time.Millisecond))
+	defer stop()
+	yields := func(when, id string) {
+		t.Helper()
+		if e, err, ok := next(); !ok || err != nil || e.ID != id {
+			t.Fatalf("%s, Tail yields the event %q, %v, %t; want %q", when, e.ID, err, ok, id)
+		}
+	}
+	publish("1")
+	yields("at first", "1")
+	server.SetTime(now.Add(time.Second))
+	publish("2")
+	server.SetTime(now.Add(time.Minute))
+	yields("after a minute in which the reader did not ask", "2")
+	server.SetTime(now.Add(2 * time.Minute))
+	publish("3")
+	for n := 1; n <= 3; n++ { // the commands of a query: TIME, and one for parked and one for sent events
+		server.SetTime(now.Add(time.Duration(2+n) * time.Minute))
+		refuser.Arm(n)
+		if e, err, _ := next(); !errors.Is(err, rig.ErrRefused) || e.ID != "" {
+			t.Fatalf("if the server refuses command %d, Tail yields the event %q, %v", n, e.ID, err)
+		}
+		if n == 2 {
+			yields("after the error of the parked events", "3")
+			publish("4")
+			server.SetTime(now.Add(5 * time.Minute))
+		}
+	}
+	server.SetTime(now.Add(9 * time.Minute))
+	yields("after minutes in which queries failed", "4")
 }
 
 func TestTailRejectsAnIntervalOfZero(t *testing.T) {
