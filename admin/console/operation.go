@@ -84,6 +84,8 @@ func newOperationPage(base string, o desk.Operation) operationPage {
 		p.State, p.Text = "running", pretty.Thousands(o.Done)+" done so far"
 	case o.Error != "":
 		p.Level, p.State, p.Text = "bad", "failed", fmt.Sprintf("The operation failed after %s, with %s done: %s", took, pretty.Thousands(o.Done), o.Error)
+	case o.Stopped:
+		p.Level, p.State, p.Text = "warn", "stopped", fmt.Sprintf("The operation was stopped after %s, with %s done. The rest is unchanged.", took, pretty.Thousands(o.Done))
 	default:
 		p.Level, p.State, p.Text = "good", "done", fmt.Sprintf("%s done in %s.", pretty.Thousands(o.Done), took)
 	}

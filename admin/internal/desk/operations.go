@@ -119,12 +119,14 @@ func (os *Operations) start(kind string, op *admin.Operator, why string, do func
 	os.all = append(os.all[max(0, len(os.all)-KeptOperations+1):], o)
 	os.group.Go(func() {
 		defer cancel()
-		os.end(o, do(ctx, o), ctx.Err() != nil)
+		os.end(o, do(ctx, o), ctx.Err())
 	})
 	return o.see(), nil
 }
 
-func (os *Operations) end(o *job, err error, stopped bool) {
+// end records the end of an operation. It was stopped if its context has ended before all of its work was done.
+func (os *Operations) end(o *job, err, ended error) {
+	stopped := err != nil && ended != nil
 	o.change(func(v *Operation) {
 		v.Running, v.Ended, v.Stopped = false, time.Now().UTC(), stopped
 		if err != nil && !stopped {
