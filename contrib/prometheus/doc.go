@@ -5,7 +5,7 @@
 //	metrics, err := prometheus.New(prometheus.Config{})
 //	registry.MustRegister(metrics)
 //
-//	transactor, err := luatx.New(client, luatx.Config{Namespace: "orders", Observer: metrics.Transactor()})
+//	transactor, err := luatx.New(client, luatx.Config{Namespace: "orders", Observer: metrics.Transactor("orders")})
 //	events, err := relay.New(transactor, publisher, relay.Config{Observer: metrics.Relay("orders")})
 //	subscriber, err := stream.NewSubscriber(client, stream.SubscriberConfig{Observer: metrics.Subscriber(), …})
 //	metrics.Count("orders", "billing", subscriber.Stats)

@@ -16,6 +16,7 @@ import (
 	"github.com/luatx/luatx/admin"
 	"github.com/luatx/luatx/contrib/prometheus"
 	"github.com/luatx/luatx/internal/test/redistest"
+	"github.com/luatx/luatx/stream"
 )
 
 // exported returns the labels of each metric that the collectors export.
@@ -154,6 +155,29 @@ func TestAlertRulesAreCompleteAndQueryExportedMetrics(t *testing.T) {
 	}
 	if len(seen) < 10 {
 		t.Errorf("%d rules were read", len(seen))
+	}
+}
+
+// watched finds the series whose growth an alert watches.
+var watched = regexp.MustCompile(`\b(?:increase|rate)\((luatx_\w+)\{(\w+)="(\w+)"\}`)
+
+// TestCountersOfAlertsAreExportedAtZero holds the first failure, because increase and rate do not see a series begin.
+func TestCountersOfAlertsAreExportedAtZero(t *testing.T) {
+	t.Parallel()
+	text, err := os.ReadFile("alerts.yaml")
+	redistest.Must(t, err)
+	metrics, registry := newMetrics(t, prometheus.Config{})
+	metrics.Transactor("shop")
+	metrics.Count("orders", "billing", func() stream.SubscriberStats { return stream.SubscriberStats{} })
+	found := watched.FindAllStringSubmatch(string(text), -1)
+	if len(found) < 4 {
+		t.Errorf("%d series were read", len(found))
+	}
+	for _, series := range found {
+		name := strings.TrimSuffix(series[1], "_count")
+		if got := value(t, registry, name, series[2], series[3]); got != 0 {
+			t.Errorf("%s{%s=%q} is %v before the first failure, want 0", name, series[2], series[3], got)
+		}
 	}
 }
 

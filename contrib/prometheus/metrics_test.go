@@ -97,7 +97,7 @@ func TestMetricsOfARunCountCommitsEventsOutagesAndMessages(t *testing.T) {
 	client := redistest.Shared(t).Client(t)
 	metrics, registry := newMetrics(t, prometheus.Config{})
 	ns := redistest.Namespace(t)
-	tr, err := luatx.New(client, luatx.Config{Namespace: ns, Keyspace: luatx.Partitions(4), Observer: metrics.Transactor()})
+	tr, err := luatx.New(client, luatx.Config{Namespace: ns, Keyspace: luatx.Partitions(4), Observer: metrics.Transactor(ns)})
 	redistest.Must(t, err)
 	tried := make(map[string]int)
 	publisher := relay.PublisherFunc(func(_ context.Context, events []*message.RawMessage) []error {

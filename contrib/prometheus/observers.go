@@ -11,16 +11,20 @@ import (
 	"github.com/luatx/luatx/stream"
 )
 
-// Transactor returns an Observer for luatx.Config.Observer that measures commits.
-func (m *Metrics) Transactor() luatx.Observer {
+// Transactor returns an Observer for luatx.Config.Observer that measures the commits of a namespace. It exports the outcomes that alerts
+// watch at 0, because Prometheus sees no increase in the first value of a series.
+func (m *Metrics) Transactor(namespace string) luatx.Observer {
+	for _, outcome := range []string{"broken", "full"} {
+		m.commits.WithLabelValues(namespace, outcome)
+	}
 	return luatx.Observer{Committed: func(_ context.Context, c luatx.Commit) {
-		m.commits.WithLabelValues(c.Namespace, c.Outcome()).Observe(c.Duration.Seconds())
-		m.attempts.WithLabelValues(c.Namespace).Add(float64(c.Attempts))
+		m.commits.WithLabelValues(namespace, c.Outcome()).Observe(c.Duration.Seconds())
+		m.attempts.WithLabelValues(namespace).Add(float64(c.Attempts))
 		if c.Batch > 0 {
-			m.batches.WithLabelValues(c.Namespace).Observe(float64(c.Batch))
+			m.batches.WithLabelValues(namespace).Observe(float64(c.Batch))
 		}
 		if c.Result.Outcome == luatx.Committed {
-			m.emitted.WithLabelValues(c.Namespace).Add(float64(c.Events))
+			m.emitted.WithLabelValues(namespace).Add(float64(c.Events))
 		}
 	}}
 }
