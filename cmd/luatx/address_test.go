@@ -87,6 +87,14 @@ func TestDoctorNamesAWrongAddress(t *testing.T) {
 		for _, flags := range [][]string{{"--namespace", "other-" + s.namespace}, {"--keyspace", "partitions=5"}} {
 			s.has(s.at(flags...).run(1, "", "doctor"), "error: address: no shard has", s.namespace+" --keyspace partitions=4", "remedy: use one of these")
 		}
+		for _, flags := range [][]string{{"--namespace", s.namespace}, {"--keyspace", "partitions=4"}} {
+			some := s
+			some.flags = slices.Concat(s.flags[:2], flags)
+			text := some.run(1, "", "doctor")
+			if s.has(text, "the shards were not checked; set --namespace and --keyspace"); strings.Contains(text, "address") {
+				t.Errorf("luatx doctor %q examines the address of another keyspace: %s", flags, text)
+			}
+		}
 		if text := s.run(1, "", "doctor"); strings.Contains(text, "address") {
 			t.Errorf("the right address: %s", text)
 		}

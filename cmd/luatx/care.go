@@ -150,7 +150,7 @@ func (s *session) doctor(ctx context.Context, role admin.Role, acl bool) error {
 		s.out.row(map[string]string{"role": string(role), "acl": line}, "MINIMAL-ACL", line)
 		return nil
 	}
-	found, err := s.operator.Examine(ctx, admin.Examination{Role: role, NoShards: s.namespace == ""})
+	found, err := s.operator.Examine(ctx, admin.Examination{Role: role, NoShards: !s.named})
 	if err != nil {
 		return err
 	}
@@ -170,7 +170,7 @@ func (s *session) doctor(ctx context.Context, role admin.Role, acl bool) error {
 		s.out.say("%s: %s%s: %s", string(d.Severity), d.Check, where, d.Text)
 		s.out.say("    remedy: %s", d.Remedy)
 	}
-	if s.namespace == "" {
+	if !s.named {
 		s.out.say("the shards were not checked; set --namespace and --keyspace to check them")
 	}
 	if serious > 0 {

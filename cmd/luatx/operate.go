@@ -71,6 +71,7 @@ type session struct {
 	out        *printer
 
 	preview bool   // nothing may be changed
+	named   bool   // the namespace and the keyspace are set
 	space   string // the keyspace, as flags
 	planned string // description of the changes in the preview
 	shown   int    // number of changes in the preview
@@ -124,6 +125,7 @@ func (s *session) open(ctx context.Context, v verb) error {
 		return err
 	}
 	namespace, keyspace := cmp.Or(s.namespace, os.Getenv("LUATX_NAMESPACE")), cmp.Or(s.keyspace, os.Getenv("LUATX_KEYSPACE"))
+	s.named = namespace != "" && keyspace != ""
 	s.namespace = namespace
 	if v.needs == aServer {
 		namespace, keyspace = cmp.Or(namespace, "luatx"), cmp.Or(keyspace, "partitions=1")
