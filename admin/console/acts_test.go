@@ -305,6 +305,9 @@ func TestShellAndAPIAcceptTheCommandsThatTheConsoleShows(t *testing.T) {
 		{"preview-discard?event=" + slot + "%3A" + url.QueryEscape(id) + "&reason=it%27s+wrong", "discard", []string{
 			"parked", "discard", "--event", slot + ":" + id, "--reason", "it's wrong", "--yes",
 		}, http.StatusAccepted},
+		{"preview-rearm?class=http_422&canary=1&canary_wait=5m", "rearm", []string{
+			"parked", "rearm", "--class", "http_422", "--canary", "1", "--canary-wait", "5m0s", "--rate", "500", "--max-parked-again", "10", "--yes",
+		}, http.StatusAccepted},
 		{"preview-discard", "discard", []string{"parked", "discard", "--all", "--reason", "…", "--yes"}, http.StatusAccepted},
 		{"event?slot=" + slot + "&id=" + url.QueryEscape(id), "rearm", []string{"parked", "rearm", "--event", slot + ":" + id, "--max-parked-again", "0", "--yes"}, http.StatusAccepted},
 	} {

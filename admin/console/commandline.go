@@ -61,7 +61,7 @@ func confirmed(f outbox.Filter) []string {
 func (p plan) rearmFlags() []string {
 	var words []string
 	if p.opts.Canary > 0 {
-		words = append(words, "--canary", strconv.Itoa(p.opts.Canary))
+		words = append(words, "--canary", strconv.Itoa(p.opts.Canary), "--canary-wait", p.opts.CanaryWait.String())
 	}
 	if p.opts.Rate > 0 {
 		words = append(words, "--rate", strconv.FormatFloat(p.opts.Rate, 'f', -1, 64))
@@ -83,6 +83,9 @@ func (p plan) curl(c *guard.Call) string {
 		body["reason"] = cmp.Or(p.reason, "…")
 	} else {
 		body["canary"], body["rate"], body["max_parked_again"] = p.opts.Canary, p.opts.Rate, p.opts.MaxParkedAgain
+		if p.opts.Canary > 0 {
+			body["canary_wait_seconds"] = p.opts.CanaryWait.Seconds()
+		}
 		if p.opts.Destination != "" {
 			body["destination"] = p.opts.Destination
 		}

@@ -111,6 +111,7 @@ func (p deadPlan) commandLine() string {
 	}
 	if p.canary > 0 {
 		add("canary", strconv.Itoa(p.canary))
+		add("canary-wait", p.wait.String())
 	}
 	add("reason", cmp.Or(p.reason, "…"))
 	words = append(words, "--yes", "--", shell(p.stream))
@@ -139,7 +140,7 @@ func (p deadPlan) curl(c *guard.Call) string {
 		body["all"] = true
 	}
 	if p.canary > 0 {
-		body["canary"] = p.canary
+		body["canary"], body["canary_wait_seconds"] = p.canary, p.wait.Seconds()
 	}
 	var text bytes.Buffer
 	encoder := json.NewEncoder(&text)

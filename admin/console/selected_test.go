@@ -191,6 +191,20 @@ func TestConsoleChangesAtMostAThousandEventsThatItNames(t *testing.T) {
 	}
 }
 
+func TestLinesOfAPreviewOfDeadLettersHaveTheCanaryAndItsWait(t *testing.T) {
+	t.Parallel()
+	client := redistest.Shared(t).Client(t)
+	_, op := admintest.Service(t, client, 1)
+	key := "{" + redistest.Tag(t) + "}:orders"
+	admintest.DeadLetters(t, client, key, "billing", "no such bank", 2)
+	_, page := newSite(t, op, nil).get(t, "preview-retry-dead?canary=1&canary_wait=5m&stream="+url.QueryEscape(key))
+	for _, want := range []string{"luatx dead retry --all --canary 1 --canary-wait 5m0s --reason", `"canary":1,"canary_wait_seconds":300`} {
+		if !strings.Contains(html.UnescapeString(page), want) {
+			t.Errorf("preview does not contain %s:\n%s", want, page)
+		}
+	}
+}
+
 func TestConsolePutsBackThePreviewedDeadLettersAndNoneThatComeLater(t *testing.T) {
 	t.Parallel()
 	for _, to := range []string{"retry-dead", "discard-dead"} {
