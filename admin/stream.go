@@ -113,8 +113,9 @@ func (s *Stream) unread(ctx context.Context, last string) (n int64, err error) {
 }
 
 // Parked lists the dead letters that match the filter, oldest first. The ID of an event is the id of its entry in the dead-letter
-// stream, and its Attempts are the deliveries. It has no class, and Filter.Aggregate has no effect. An entry that is not a dead
-// letter, or whose message cannot be decoded, comes with the error, and the list continues.
+// stream, and its Attempts are the deliveries. It has no class. If Filter.Aggregate is set, Parked yields an error, because a
+// stream has no aggregates. An entry that is not a dead letter, or whose message cannot be decoded, comes with the error, and the list
+// continues.
 func (s *Stream) Parked(ctx context.Context, f outbox.Filter) iter.Seq2[outbox.Event, error] {
 	return func(yield func(outbox.Event, error) bool) {
 		if f.Aggregate != "" {
