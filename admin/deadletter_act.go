@@ -263,12 +263,8 @@ func (a *deadAct) step(ctx context.Context, batch []DeadLetter, done func(DeadLe
 			a.result.Skipped[outcome]++
 			continue
 		}
-		entry := ""
-		if len(entries) > 0 {
-			entry, entries = entries[0], entries[1:]
-		}
 		changed = append(changed, batch[i].ID)
-		done(batch[i], entry)
+		done(batch[i], entries[i])
 	}
 	a.result.Done += len(changed)
 	if len(changed) > 0 && a.copied[key] {

@@ -40,8 +40,8 @@ func (s *deadStep) next(more ...any) []any {
 	return append([]any{s.act.Operation, s.act.Call, s.act.Who, s.act.Why}, more...)
 }
 
-// run acts on dead letters. It returns a letter for each, as internal/lua/_audit.lua has them, and the ids of the new entries. The ids
-// of packed dead letters are unknown. If the reply of the server was lost, all are.
+// run acts on dead letters. It returns for each a letter, as internal/lua/_audit.lua has them, and the id of its new entry. That id is
+// empty if there is none or it is unknown: those of packed dead letters are, and all are if the reply of the server was lost.
 func (s *deadStep) run(ctx context.Context, key, to, what string, ids []string) (letters []byte, entries []string, err error) {
 	args := s.next(what)
 	for _, id := range ids {
@@ -51,10 +51,13 @@ func (s *deadStep) run(ctx context.Context, key, to, what string, ids []string) 
 	if letters, err = repliedLetters(reply, err, len(ids)); err != nil {
 		return nil, nil, err
 	}
+	entries = make([]string, len(ids))
 	if len(reply) > 2 {
 		list, _ := reply[2].([]any)
-		for _, id := range list {
-			entries = append(entries, fmt.Sprint(id))
+		for i, letter := range letters {
+			if letter == shard.ActDone && len(list) > 0 {
+				entries[i], list = fmt.Sprint(list[0]), list[1:]
+			}
 		}
 	}
 	return letters, entries, s.packed(ctx, key, what, ids, letters)

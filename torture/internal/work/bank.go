@@ -11,6 +11,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/luatx/luatx"
+	"github.com/luatx/luatx/internal/piped"
 	"github.com/luatx/luatx/message"
 	"github.com/luatx/luatx/outbox"
 	"github.com/luatx/luatx/torture/internal/ground"
@@ -108,7 +109,7 @@ func (t *teller) read(ctx context.Context, tx *luatx.Tx, b ground.Branch, accoun
 	if lane != "" {
 		last = pipe.HGet(ctx, b.Lanes, lane)
 	}
-	_, _ = pipe.Exec(ctx) // each command holds its error
+	_, _ = piped.Exec(ctx, pipe) // each command holds its error
 	if balance, err = held.Int64(); err != nil || last == nil {
 		return balance, 0, err
 	}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/luatx/luatx/internal/piped"
 	"github.com/luatx/luatx/message"
 	"github.com/luatx/luatx/relay"
 	"github.com/luatx/luatx/repair"
@@ -160,7 +161,7 @@ func (s *sink) publish(ctx context.Context, events []*message.RawMessage, errs [
 			}})
 		}
 	}
-	_, _ = pipe.Exec(ctx) // each command holds its error
+	_, _ = piped.Exec(ctx, pipe) // each command holds its error
 	for i, cmd := range added {
 		if cmd != nil {
 			errs[i] = relay.Unavailable(cmd.Err())
