@@ -94,6 +94,32 @@ func TestBodyIsSentToTheNodeOfItsKey(t *testing.T) {
 	})
 }
 
+func TestTailOfADurableCallOnAClusterHasTheErrorOfItsPipeline(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		client, _ := newCluster(t, func([]string) any { return 1 })
+		client.AddHook(failing{})
+		r := New(client, "n", slog.New(slog.DiscardHandler))
+		call := NewCall(r.Script("commit", "return 1"), []string{"{a}k"}, nil)
+		call.Wait = Durability{Replicas: 1, Timeout: time.Second}
+		tail := redis.NewCmd(t.Context(), "get", "{a}k")
+		r.Send(t.Context(), []*Call{call}, tail)
+		assert.NoError(t, call.Failure, "the call")
+		assert.Is(t, tail.Err(), errHook, "the tail")
+	})
+}
+
+var errHook = errors.New("the hook failed")
+
+// failing is a hook whose pipelines fail without an error of their commands.
+type failing struct{}
+
+func (failing) DialHook(next redis.DialHook) redis.DialHook          { return next }
+func (failing) ProcessHook(next redis.ProcessHook) redis.ProcessHook { return next }
+func (failing) ProcessPipelineHook(redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return func(context.Context, []redis.Cmder) error { return errHook }
+}
+
 func TestEachChannelOfAClusterHasItsOwnSubscription(t *testing.T) {
 	t.Parallel()
 	channel := func(n int) string { return "n:{" + slot.Text(n) + "}:wake" }

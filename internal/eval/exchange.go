@@ -48,7 +48,7 @@ func (r *Runner) eachMaster(ctx context.Context, calls []*Call, tail []redis.Cmd
 		trips.Go(func() {
 			p := r.client.Pipeline()
 			_ = p.BatchProcess(ctx, last...)
-			_, _ = p.Exec(ctx) // each command holds its error
+			_, _ = piped.Exec(ctx, p) // each command holds its error
 		})
 	}
 	masters := make(map[string][]*Call)
