@@ -68,8 +68,8 @@ func TestCanaryIsFilledUpIfItsFirstDeadLettersAreSkipped(t *testing.T) {
 	})
 }
 
-// TestCanaryFollowsEachDeadLetterBesideAPackedOne has a group without consumers, whose dead letter is packed, and one that handles its own.
-func TestCanaryFollowsEachDeadLetterBesideAPackedOne(t *testing.T) {
+// TestCanaryFollowsPackedDeadLettersBesideOthers has a group without consumers, and one that handles its entries.
+func TestCanaryFollowsPackedDeadLettersBesideOthers(t *testing.T) {
 	t.Parallel()
 	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
 		ctx := redistest.Soon(t)
@@ -82,23 +82,23 @@ func TestCanaryFollowsEachDeadLetterBesideAPackedOne(t *testing.T) {
 				"dead-first", "1", "dead-last", "2",
 			}
 		}
-		for _, fields := range [][]string{
-			append([]string{"dead-packed", "4:data1:1"}, dead("absent")...), append(dead("working"), "data", "2"),
-		} {
-			redistest.Must(t, client.XAdd(ctx, &redis.XAddArgs{Stream: stream.DeadLetterKey(key), Values: fields}).Err())
+		for _, first := range []string{"working", "absent"} { // the packed one
+			for _, fields := range [][]string{append([]string{"dead-packed", "4:data1:1"}, dead(first)...), append(dead("working"), "data", "2")} {
+				redistest.Must(t, client.XAdd(ctx, &redis.XAddArgs{Stream: stream.DeadLetterKey(key), Values: fields}).Err())
+			}
 		}
 		consume(t, client, key, "working", func(*message.RawMessage) error { return nil })
 		waiting, stop := context.WithCancel(ctx)
 		defer stop()
 		r, err := op.DeadLetters(key).Retry(waiting, admin.DeadLetterFilter{}, "repaired", admin.DeadLetterOptions{
-			Canary: 2, CanaryWait: time.Hour,
+			Canary: 4, CanaryWait: time.Hour,
 			Progress: func(r admin.DeadLetterResult) {
-				if r.Canary.Handled > 0 {
+				if r.Canary.Handled == 3 {
 					stop()
 				}
 			},
 		})
-		if !errors.Is(err, context.Canceled) || r.Canary != (admin.DeadLetterCanary{Handled: 1, Trying: 1}) {
+		if !errors.Is(err, context.Canceled) || r.Canary != (admin.DeadLetterCanary{Handled: 3, Trying: 1}) {
 			t.Errorf("%+v, %v", r, err)
 		}
 	})

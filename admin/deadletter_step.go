@@ -15,7 +15,6 @@ import (
 	"github.com/luatx/luatx/internal/shard"
 	"github.com/luatx/luatx/internal/slot"
 	"github.com/luatx/luatx/outbox"
-	"github.com/luatx/luatx/stream"
 )
 
 // deadScript acts on dead letters, deadImportScript adds some.
@@ -41,7 +40,7 @@ func (s *deadStep) next(more ...any) []any {
 }
 
 // run acts on dead letters. It returns for each a letter, as internal/lua/_audit.lua has them, and the id of its new entry. That id is
-// empty if there is none or it is unknown: those of packed dead letters are, and all are if the reply of the server was lost.
+// empty if there is none, and unknown if the reply of the server was lost.
 func (s *deadStep) run(ctx context.Context, key, to, what string, ids []string) (letters []byte, entries []string, err error) {
 	args := s.next(what)
 	for _, id := range ids {
@@ -60,7 +59,7 @@ func (s *deadStep) run(ctx context.Context, key, to, what string, ids []string) 
 			}
 		}
 	}
-	return letters, entries, s.packed(ctx, key, what, ids, letters)
+	return letters, entries, s.packed(ctx, key, what, ids, letters, entries)
 }
 
 // runLoaded runs a script. It loads a script that the server does not know, because an operator of docs/acl.md may not run EVAL.
@@ -88,8 +87,9 @@ func repliedLetters(reply []any, err error, n int) ([]byte, error) {
 	return nil, fmt.Errorf("unexpected reply %.100q", fmt.Sprint(reply))
 }
 
-// packed puts back the dead letters that the script left alone because they are packed. A transaction of the client does that.
-func (s *deadStep) packed(ctx context.Context, key, what string, ids []string, letters []byte) error {
+// packed puts back the dead letters that the script left alone because they are packed. A transaction of the client does that. It
+// completes the letters and the ids of the new entries.
+func (s *deadStep) packed(ctx context.Context, key, what string, ids []string, letters []byte, entries []string) error {
 	var done []string
 	var failed error
 	for i := range letters {
@@ -100,8 +100,15 @@ func (s *deadStep) packed(ctx context.Context, key, what string, ids []string, l
 		if failed != nil {
 			continue
 		}
-		n, err := stream.PutBack(ctx, s.client, key, ids[i])
-		if failed = err; n > 0 {
+		found, err := group.ReadDead(ctx, s.client, key, ids[i], ids[i], 1)
+		if err == nil && len(found) == 1 {
+			entries[i], err = group.PutBackPacked(ctx, s.client, key, found[0])
+		}
+		switch {
+		case errors.Is(err, redis.Nil) || err == nil && len(found) == 0: // somebody else put it back
+		case err != nil:
+			failed = err
+		default:
 			letters[i], done = shard.ActDone, append(done, ids[i])
 		}
 	}

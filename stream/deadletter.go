@@ -11,7 +11,6 @@ import (
 
 	"github.com/luatx/luatx/internal/group"
 	"github.com/luatx/luatx/internal/lua"
-	"github.com/luatx/luatx/internal/sleep"
 )
 
 // putBackScript may be sent again after a lost reply, because the second run has no effect. The same holds for each script
@@ -86,7 +85,7 @@ func PutBack(ctx context.Context, client redis.UniversalClient, key string, ids 
 			return n, err
 		}
 		if dead.Packed {
-			err = putBackPacked(ctx, client, key, dead)
+			_, err = group.PutBackPacked(ctx, client, key, dead)
 		} else {
 			err = putBackScript.Run(ctx, client, []string{key, dead.Stream}, id).Err()
 		}
@@ -136,33 +135,4 @@ func deadLetter(d group.Dead) (DeadLetter, error) {
 		ID: d.ID, Stream: d.Stream, Entry: d.Entry, Group: d.Group, Consumer: d.Consumer, Reason: d.Reason, Deliveries: d.Deliveries,
 		First: d.First, Last: d.Last, Values: d.Values(),
 	}, nil
-}
-
-// putBackTries is the maximum number of attempts to put an entry back while other writes to the dead-letter stream
-// interfere.
-const putBackTries = 100
-
-// putBackPacked does the same as internal/lua/putback.lua in a transaction of the client, because a script cannot write so
-// many fields. It returns redis.Nil if the dead letter is gone.
-func putBackPacked(ctx context.Context, client redis.UniversalClient, key string, dead group.Dead) error {
-	for try := 1; ; try++ {
-		err := client.Watch(ctx, func(tx *redis.Tx) error {
-			there, err := tx.XRangeN(ctx, key, dead.ID, dead.ID, 1).Result()
-			if err != nil {
-				return err
-			}
-			if len(there) == 0 {
-				return redis.Nil
-			}
-			_, err = tx.TxPipelined(ctx, func(pipe redis.Pipeliner) error {
-				pipe.XAdd(ctx, &redis.XAddArgs{Stream: dead.Stream, Values: dead.Fields})
-				pipe.XDel(ctx, key, dead.ID)
-				return nil
-			})
-			return err
-		}, key)
-		if !errors.Is(err, redis.TxFailedErr) || try == putBackTries || !sleep.For(ctx, readBackoff.Delay(1)/10) {
-			return err
-		}
-	}
 }
