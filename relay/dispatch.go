@@ -40,6 +40,13 @@ func (r *Relay) groups(events []leased, messages []*message.RawMessage) []*group
 	return all
 }
 
+// giveBack adds settlements that give the events back. Their attempts do not count.
+func (g *group) giveBack(fates settlements, wait time.Duration) {
+	for _, e := range g.events {
+		fates.add(e.slot, shard.Settlement{ID: e.id, Lease: e.lease, What: settle.GiveBack, Number: float64(wait.Milliseconds()), Destination: e.to})
+	}
+}
+
 // settlements holds the settlements of each slot.
 type settlements map[int][]shard.Settlement
 
@@ -103,14 +110,16 @@ func (f *flight) launch(ctx context.Context, deadline time.Time, events []leased
 		ends := r.pauses.ends.Load()
 		sound, messages, held := r.withoutPaused(sound, messages, fates)
 		for _, g := range r.groups(sound, messages) {
-			if len(g.events) == 0 || time.Now().After(deadline) {
-				continue // the next claim gets events that have waited too long
+			if len(g.events) == 0 {
+				continue
 			}
-			g.in = r.outage.enter(g.scope, len(g.events))
-			if !g.in.open {
-				for _, e := range g.events {
-					fates.add(e.slot, shard.Settlement{ID: e.id, Lease: e.lease, What: settle.GiveBack, Number: float64(g.in.wait.Milliseconds()), Destination: e.to})
-				}
+			if time.Now().After(deadline) { // the claim took too long, or they have waited too long for a worker
+				r.cfg.Logger.Warn("relay: no time left to publish events", "events", len(g.events))
+				g.giveBack(fates, 0)
+				continue
+			}
+			if g.in = r.outage.enter(g.scope, len(g.events)); !g.in.open {
+				g.giveBack(fates, g.in.wait)
 				continue
 			}
 			f.running++

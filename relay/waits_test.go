@@ -110,17 +110,6 @@ func TestNothingIsClaimedOrPublishedInlineDuringAnOutage(t *testing.T) {
 	})
 }
 
-func TestEventThatHasWaitedForTwoThirdsOfItsLeaseIsNotPublished(t *testing.T) {
-	t.Parallel()
-	r := &Relay{publisher: PublisherFunc(func(context.Context, []*message.RawMessage) []error { return nil })}
-	r.outage.most = 1
-	f := &flight{relay: r, next: nothing, answers: make(chan settlements, 1)}
-	f.launch(t.Context(), time.Now().Add(-1), []leased{{id: "e", body: []byte(`{"specversion":"1.0","id":"e","source":"/s","type":"t"}`)}})
-	if f.running != 0 {
-		t.Error("it is published")
-	}
-}
-
 func TestHandoversAreGatheredUpToABatch(t *testing.T) {
 	t.Parallel()
 	r := &Relay{cfg: Config{BatchSize: 3}, inline: make(chan handover, 9)}
