@@ -3,6 +3,7 @@ package outbox_test
 import (
 	"bytes"
 	"context"
+	"encoding/base64"
 	"fmt"
 	"maps"
 	"slices"
@@ -141,5 +142,25 @@ func TestLargeBodiesOfConcurrentTransactionsDoNotMix(t *testing.T) {
 		if want := strconv.Quote(data(caller, i)); string(e.Message.Data) != want {
 			t.Errorf("%s has %.40s of %d bytes, want %.40s of %d", e.ID, e.Message.Data, len(e.Message.Data), want, len(want))
 		}
+	}
+}
+
+func TestImportRejectsABodyThatRefersToTheLargeBodyOfAnotherEvent(t *testing.T) {
+	t.Parallel()
+	y := newYard(t, redistest.Shared(t).Client(t))
+	redistest.Must(t, y.emitLarge("1"))
+	reference, _ := strings.CutPrefix(keys{t, y.client, y.tr}.hash("entries")["1"], "+")
+	line := fmt.Sprintf(`{"slot":%d,"id":"x","body_base64":%q}`, y.slot, base64.StdEncoding.EncodeToString([]byte(reference)))
+	result, err := y.store.Import(redistest.Soon(t), strings.NewReader(line))
+	if err == nil || !strings.Contains(err.Error(), `line 1: the body begins with '~'`) || result.Imported != 0 {
+		t.Errorf("import: %+v, %v", result, err)
+	}
+	_, err = y.store.Discard(redistest.Soon(t), y.slot, "not needed", "x")
+	redistest.Must(t, err)
+	y.wantLargeBodies(1)
+	e, err := y.store.Show(redistest.Soon(t), y.slot, "1")
+	redistest.Must(t, err)
+	if !bytes.Equal(e.Body, large("1")) {
+		t.Errorf("the large event has a body of %d bytes", len(e.Body))
 	}
 }

@@ -5,9 +5,11 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 	"unicode/utf8"
 
+	"github.com/luatx/luatx/internal/lua"
 	"github.com/luatx/luatx/internal/shard"
 	"github.com/luatx/luatx/internal/slot"
 )
@@ -108,7 +110,7 @@ func (l line) event(most int) (shard.Imported, error) {
 		return shard.Imported{}, errors.New("it has two bodies")
 	case len(body) > most:
 		return shard.Imported{}, fmt.Errorf("the body has %d bytes; OutboxBytes allows %d", len(body), most)
-	case len(body) > 0 && (body[0] == '+' || body[0] == '=' || body[0] == '!'):
+	case len(body) > 0 && slices.Contains(marks, body[0]):
 		return shard.Imported{}, fmt.Errorf("the body begins with %q, which is no format of luatx", body[0])
 	case l.Attempts < 0:
 		return shard.Imported{}, fmt.Errorf("it has %d attempts", l.Attempts)
@@ -126,6 +128,9 @@ func (l line) event(most int) (shard.Imported, error) {
 		Digest: l.Erased,
 	}, nil
 }
+
+// marks lead the values in a shard that are no bodies; see internal/lua/_body.lua.
+var marks = []byte{lua.GivenMark, lua.SentMark, lua.ErasedMark, lua.StagedMark}
 
 // maxHistory is the number of failures that a shard keeps for an event.
 const maxHistory = 5
