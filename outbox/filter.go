@@ -26,7 +26,8 @@ type Filter struct {
 	Destination, Type, Key string
 	// Class is the class of the last failure. Text is a part of its text.
 	Class, Text string
-	// OlderThan is the minimum time since the event was parked, or sent if sent events are selected, or due if pending ones are.
+	// OlderThan is the minimum time since the event was parked, or sent if sent events are selected, or due if pending ones are. It
+	// selects no waiting events, because they have no time.
 	OlderThan time.Duration
 
 	position // where Parked begins, for the pages of package admin
@@ -84,7 +85,7 @@ func (f Filter) meant(e Event, now time.Time) bool {
 	case f.Key != "" && e.Key != f.Key,
 		f.Class != "" && e.Class != f.Class,
 		f.Text != "" && !strings.Contains(e.Error, f.Text),
-		f.OlderThan > 0 && now.Sub(e.At) < f.OlderThan:
+		f.OlderThan > 0 && (e.At.IsZero() || now.Sub(e.At) < f.OlderThan):
 		return false
 	case f.Type == "" && f.Destination == "":
 		return true

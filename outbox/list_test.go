@@ -326,3 +326,18 @@ func TestServerFailureIsAStorageErrorWithOperationAndSlot(t *testing.T) {
 }
 
 func second[T any](_ T, err error) error { return err }
+
+func TestOlderThanSelectsNoWaitingEvent(t *testing.T) {
+	t.Parallel()
+	y := newYard(t, redistest.Shared(t).Client(t))
+	y.everyState()
+	for _, f := range []outbox.Filter{{OlderThan: time.Hour}, {OlderThan: time.Hour, IDs: []string{"second", "third"}}} {
+		if got := listed(t, y.store.List(redistest.Soon(t), outbox.Waiting, outbox.ListOptions{Filter: f})); len(got) > 0 {
+			t.Errorf("%+v lists %v", f, got)
+		}
+		result, err := y.store.ChangeAll(redistest.Soon(t), outbox.Waiting, f, outbox.Change{Act: outbox.ActDiscard, Reason: "old"}, outbox.ChangeOptions{})
+		if err != nil || result.Matched > 0 {
+			t.Errorf("%+v: %+v, %v", f, result, err)
+		}
+	}
+}
