@@ -12,6 +12,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/luatx/luatx"
+	"github.com/luatx/luatx/internal/acts"
 	"github.com/luatx/luatx/internal/link"
 	"github.com/luatx/luatx/internal/test/redistest"
 	"github.com/luatx/luatx/outbox"
@@ -339,5 +340,20 @@ func TestOlderThanSelectsNoWaitingEvent(t *testing.T) {
 		if err != nil || result.Matched > 0 {
 			t.Errorf("%+v: %+v, %v", f, result, err)
 		}
+	}
+}
+
+func TestFilterThatRepeatsAnIDSelectsItsEventOnce(t *testing.T) {
+	t.Parallel()
+	y := newYard(t, redistest.Shared(t).Client(t))
+	y.everyState()
+	f := outbox.Filter{IDs: []string{"parked", "nobody", "parked"}}
+	choice, err := acts.Choose(redistest.Soon(t), y.store, outbox.Parked, f)
+	if err != nil || len(choice.Events) != 1 || !slices.Equal(choice.Missing, []string{"nobody"}) {
+		t.Errorf("chosen: %+v, %v", choice, err)
+	}
+	result, err := y.store.RearmAll(redistest.Soon(t), f, outbox.RearmOptions{})
+	if err != nil || result.Matched != 1 || result.Rearmed != 1 || len(result.Skipped) > 0 {
+		t.Errorf("re-armed: %+v, %v", result, err)
 	}
 }

@@ -34,15 +34,22 @@ func (f Filter) isNamed() bool { return len(f.IDs)+len(f.Events) > 0 }
 
 // ids returns the ids that a named filter selects in a slot, each once.
 func (f Filter) ids(slot int) []string {
-	if len(f.Events) == 0 {
-		return f.IDs
-	}
 	var ids []string
 	seen := map[string]bool{}
+	add := func(id string) {
+		if !seen[id] {
+			seen[id] = true
+			ids = append(ids, id)
+		}
+	}
+	if len(f.Events) == 0 {
+		for _, id := range f.IDs {
+			add(id)
+		}
+	}
 	for _, name := range f.Events {
-		if name.Slot == slot && !seen[name.ID] && (len(f.IDs) == 0 || slices.Contains(f.IDs, name.ID)) {
-			seen[name.ID] = true
-			ids = append(ids, name.ID)
+		if name.Slot == slot && (len(f.IDs) == 0 || slices.Contains(f.IDs, name.ID)) {
+			add(name.ID)
 		}
 	}
 	return ids
