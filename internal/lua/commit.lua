@@ -118,7 +118,10 @@ local function run(arg, plan, events, width, commands, score, digest, out, place
       end
       if class == @KEYS_AT then arg = arg + 1 end
       reply = redis.pcall(unpack(ARGV, arg, last))
-      if undo.added then undo.added[3], undo.added = reply, nil end -- the id that its undo lacks
+      if undo.added then -- its undo lacks the id; if it failed, there is no entry to delete
+        if type(reply) == 'string' then undo.added[3] = reply end
+        undo.added = nil
+      end
     end
     local kind = type(reply)
     if kind == 'table' then

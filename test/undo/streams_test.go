@@ -93,7 +93,10 @@ func TestXAddAtTheEndIsUndone(t *testing.T) {
 			large + ";XADD K:open 18446744073709551615-18446744073709551615 f v", "LMPOP 1 K:list LEFT;XADD K:open * f v", "LMPOP 1: cannot",
 		},
 		"the last": {"", "SET K:a 1;XADD K:shut * f v", ""},
-		"unsure":   {large, "LPOP K:list;XADD K:open * f v;XADD K:shut * f v", ""},
+		"one in the middle": {
+			"XADD K:open 1-1 f v;XADD K:shut 1-1 f v", "SET K:a 1;XADD K:open * f v;XADD K:shut * f v;XADD K:open * f w", "",
+		},
+		"unsure": {large, "LPOP K:list;XADD K:open * f v;XADD K:shut * f v", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
