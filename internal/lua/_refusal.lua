@@ -46,12 +46,16 @@ local function failure(raised, step)
   return {'failed', step, error_text(raised)}
 end
 
--- Returns the exact reply of an integer command at ARGV[arg]. Lua's numbers are not exact from 2^53 on.
+-- Returns the exact reply of an integer command at ARGV[arg]. Lua's numbers are not exact from 2^53 on. The command has run, and
+-- the last one has no undo, so a user without the right to read the value gets the inexact reply, and no error.
 local function exact(reply, arg)
-  local name = string.upper(ARGV[arg])
-  if string.find(name, '^HINCR') then return redis.call('HGET', ARGV[arg + 1], ARGV[arg + 2]) end
-  if string.find(name, '^INCR') or string.find(name, '^DECR') then return redis.call('GET', ARGV[arg + 1]) end
-  return reply
+  local name, text = string.upper(ARGV[arg]), nil
+  if string.find(name, '^HINCR') then
+    text = redis.pcall('HGET', ARGV[arg + 1], ARGV[arg + 2])
+  elseif string.find(name, '^INCR') or string.find(name, '^DECR') then
+    text = redis.pcall('GET', ARGV[arg + 1])
+  end
+  return type(text) == 'string' and text or reply
 end
 
 -- Returns the result for an id that is in the inbox.

@@ -413,6 +413,17 @@ func TestWriteWhoseOldValueMayNotBeReadIsRefused(t *testing.T) {
 	}
 }
 
+func TestCounterWhoseLargeValueMayNotBeReadCountsOnce(t *testing.T) {
+	t.Parallel()
+	client, admin := rig.NewUser(t, "+@all", "-get")
+	tr := rig.NewTransactor(t, client)
+	k := rig.Key(t, tr, "a", "k")
+	rig.Run(t, admin, k, "SET K:n 9007199254740992")
+	assert.NoError(t, assert.ErrOf(rig.Transact(t, tr, k, "INCR K:n")), "alone")
+	assert.NoError(t, assert.ErrOf(rig.Transact(t, tr, k, "INCR K:n;SADD K:a 1")), "in front of another")
+	assert.Equal(t, admin.Get(t.Context(), k+":n").Val(), "9007199254740994", "the counter")
+}
+
 func TestEachTransactionOfAScriptHasAnUndoOfItsOwn(t *testing.T) {
 	t.Parallel()
 	client := redistest.Shared(t).Client(t)
