@@ -13,7 +13,8 @@ import (
 //
 //   - its keys and arguments, under the names given here, and as KEYS and ARGV; arguments are strings;
 //   - redis.call and redis.pcall on its declared keys, with the commands that docs/commands.md allows in procedures, and at most
-//     Config.ProcedureCalls times in one run. Integers from 2^53 on are inexact, as always in Lua;
+//     Config.ProcedureCalls times in one run; server, the name that Valkey gives to redis, is the same. Integers from 2^53 on are
+//     inexact, as always in Lua;
 //   - NOW, the server's time in milliseconds;
 //   - emit(event), which adds an event to the outbox and returns its id. An event is a table with CloudEvents attributes, at least
 //     type and source, and data. emit(body, id) adds an encoded body. A third argument orders the event,

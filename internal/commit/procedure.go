@@ -29,6 +29,7 @@ func sources(procedures []Procedure) string {
 	}
 	b.WriteString("local function procedure(name, redis, KEYS, ARGV, NOW, emit, abort, reject)\n")
 	b.WriteString("local " + hidden + "\n")
+	b.WriteString("local server = redis\n") // Valkey has its redis under both names
 	for _, p := range procedures {
 		fmt.Fprintf(&b, "if name == %s then\n", shard.Quote(p.Name))
 		locals(&b, p.Keys, "KEYS")

@@ -139,6 +139,7 @@ func TestProcedureThatViolatesARuleChangesNothing(t *testing.T) {
 		{"raised", write + "error('raised')", "raised"},
 		{"Lua error", write + "local x = nil\nreturn x.y", "procedure rule:2"},
 		{"past its redis", write + "return _G.redis.call('SET', 'x', 'y')", "procedure rule:1"},
+		{"past its redis by the name of Valkey", write + "server.call('SET', k .. '2', 'v')", "k2 was not declared"},
 		{"text as code", write + "loadstring('return 1')()", "procedure rule:1"},
 		{"an event without a type", write + "emit{source = 's'}", "no type"},
 		{"no event", write + "emit(5)", "neither"},
