@@ -17,6 +17,17 @@ local function head_of(options)
   return 'k' .. string.gsub(string.gsub(key, '%%', '%%25'), '%z', '%%00')
 end
 
+-- cjson rounds a number to 14 digits. Returns a copy of a value that has a text in place of each longer integer: a mark and the digits.
+local function spelled(value, mark)
+  if type(value) == 'number' and math.abs(value) >= 1e14 and math.abs(value) < @TWO_53 and value % 1 == 0 then
+    return mark .. string.format('%.0f', value)
+  end
+  if type(value) ~= 'table' then return value end
+  local copy = setmetatable({}, getmetatable(value))
+  for key, element in pairs(value) do copy[key] = spelled(element, mark) end
+  return copy
+end
+
 -- Returns a table whose function emit a procedure calls. The table also lists id, head and body of each event.
 local function emitter(digest, score)
   local emits = {}
@@ -31,8 +42,8 @@ local function emitter(digest, score)
   -- An event is a table of CloudEvents attributes and data, or a body as it is to be published, with its id.
   function emits.emit(event, id, options)
     local number, head, derived = #emits / 3, head_of(options), not id
+    local sha = redis.sha1hex(digest .. ':' .. number)
     if derived then -- derived, so that a replay makes the same event; in the form of a UUID
-      local sha = redis.sha1hex(digest .. ':' .. number)
       id = string.gsub(sha, '^(%x%x%x%x%x%x%x%x)(%x%x%x%x).(%x%x%x).(%x%x%x)(%x%x%x%x%x%x%x%x%x%x%x%x).*$', '%1-%2-8%3-8%4-%5')
     end
     local body = event
@@ -43,7 +54,7 @@ local function emitter(digest, score)
       local copy = {specversion = '1.0', id = id}
       for name, value in pairs(event) do copy[name] = value end
       derived = derived and copy.id == id
-      id, body = copy.id, cjson.encode(copy)
+      id, body = copy.id, string.gsub(cjson.encode(spelled(copy, sha)), '"' .. sha .. '(%-?%d+)"', '%1')
     end
     if type(id) ~= 'string' or type(body) ~= 'string' or body == '' or string.find(body, '^[+=!~]') then
       error({err = 'emit: the event is neither a table of attributes nor a body'}, 0)

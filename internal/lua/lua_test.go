@@ -16,7 +16,7 @@ import (
 
 // given are the names that Redis and Lua define for every script.
 var given = strings.Fields(`KEYS ARGV redis cjson cmsgpack struct string table math
-	error ipairs pairs pcall tonumber tostring type unpack`)
+	error getmetatable ipairs pairs pcall setmetatable tonumber tostring type unpack`)
 
 // constants are the names that a Transactor replaces.
 var constants = map[string]string{

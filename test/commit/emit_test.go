@@ -161,6 +161,23 @@ func TestPublishRejectsMessagesThatCannotBeInTheCommit(t *testing.T) {
 	assert.ErrorContains(t, err, "the message is nil", "nil")
 }
 
+func TestProceduresEmitIntegersBelow53BitsExactly(t *testing.T) {
+	t.Parallel()
+	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
+		tr := rig.NewTransactor(t, client, withProcedures(luatx.Procedure{Name: "numbers", Source: `
+emit{type = 't', source = '/s', data = {123456789012345, {n = -9007199254740991}, 9007199254740991, 5, 0.5, '123456789012345'}}`}))
+		redistest.Must(t, assert.ErrOf(tr.Transact(redistest.Soon(t), "a", func(tx *luatx.Tx) error {
+			tx.Call("numbers", nil)
+			return nil
+		})))
+		events, _ := emitted(t, tr)
+		if len(events) != 1 {
+			t.Fatalf("%d events, want 1", len(events))
+		}
+		assert.Equal(t, string(events[0].Data), `[123456789012345,{"n":-9007199254740991},9007199254740991,5,0.5,"123456789012345"]`, "the data")
+	})
+}
+
 func TestProceduresEmitUpToTheBoundsOfTimesAndKeys(t *testing.T) {
 	t.Parallel()
 	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {

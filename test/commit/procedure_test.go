@@ -143,6 +143,7 @@ func TestProcedureThatViolatesARuleChangesNothing(t *testing.T) {
 		{"text as code", write + "loadstring('return 1')()", "procedure rule:1"},
 		{"an event without a type", write + "emit{source = 's'}", "no type"},
 		{"no event", write + "emit(5)", "neither"},
+		{"an event whose id is a number", write + "emit{type = 't', source = '/s', id = 123456789012345}", "neither"},
 		{"the same event with another body", write + "emit('a', 'id') emit('b', 'id')", "another body"},
 		{"an event without a body", write + "emit('', 'id')", "neither"},
 		{"a body with a mark of luatx", write + "emit('=x', 'id')", "neither"},
