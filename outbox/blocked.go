@@ -36,13 +36,13 @@ func (s *Store) Blocked(ctx context.Context, f Filter) iter.Seq2[Event, error] {
 				if !yield(next.event, next.err) {
 					return
 				}
-				b.at = next.event.At
+				b.at, b.next = next.event.At, shard.Place{Score: strconv.FormatInt(next.event.At.UnixMilli(), 10), Member: next.event.ID}
 			case b.done:
 				heap.Pop(&open)
 				continue
 			default:
 				if b.read && link.Enough(&f) { // without a page of each shard, no event is known to be the first
-					yield(Event{}, &link.PauseError{Slot: b.slot, Place: b.of.After})
+					yield(Event{}, &link.PauseError{Slot: b.slot, Place: b.next})
 					return
 				}
 				if err := b.fill(ctx, s, f); err != nil {
@@ -58,7 +58,8 @@ func (s *Store) Blocked(ctx context.Context, f Filter) iter.Seq2[Event, error] {
 // blockade lists the parked events that hold back others in one shard, page by page.
 type blockade struct {
 	slot int
-	at   time.Time // the time of the next event, or earlier
+	at   time.Time   // the time of the next event, or earlier
+	next shard.Place // as at, for a list that continues; the last page may have reached further
 	page []decoded
 	of   shard.Listing
 	read bool // a page was read
@@ -84,7 +85,7 @@ func newBlockade(edge shard.Edge, f Filter) *blockade {
 	default:
 		b.of.After = shard.Place{Score: strconv.FormatInt(at.UnixMilli()-1, 10), Member: behindAll}
 	}
-	if b.at.Before(at) {
+	if b.next = b.of.After; b.at.Before(at) {
 		b.at = at
 	}
 	return b
@@ -112,7 +113,7 @@ func (b *blockade) fill(ctx context.Context, s *Store, f Filter) error {
 		}
 	}
 	if b.of.After, b.done = page.Next, !page.More; page.More && len(b.page) == 0 {
-		b.at = placeTime(page.Next)
+		b.at, b.next = placeTime(page.Next), page.Next
 	}
 	return nil
 }

@@ -1,8 +1,10 @@
 package outbox_test
 
 import (
+	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -130,4 +132,53 @@ func TestBlockedListsAnEventThatCannotBeDecodedWithAnError(t *testing.T) {
 		got = append(got, fmt.Sprint(e.ID, ":", e.HoldsBack, " ", err != nil))
 	}
 	y.same(got, "1:1 true", "2:1 false")
+}
+
+func TestBlockedThatPausesContinuesWithEventsOfOtherShards(t *testing.T) {
+	t.Parallel()
+	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
+		store := outbox.NewStore(newTransactor(t, client)).As("alice")
+		var lines strings.Builder
+		add := func(aggregate, id, kind string, second, size int) {
+			for _, id := range []string{id, id + " behind"} {
+				fmt.Fprintf(&lines, `{"aggregate":%q,"id":%q,"state":"parked","key":%q,"at":%q,"body":{"id":"x","source":"/s","type":%q,"data":%q}}`+"\n",
+					aggregate, id, aggregate+id[:2], time.Date(2024, 2, 1, 0, 0, second, 0, time.UTC).Format(time.RFC3339), kind, strings.Repeat("x", size))
+				size = 1
+			}
+		}
+		for _, aggregate := range []string{"a1", "a2"} { // large bodies, so that a page ends among events that do not match
+			number := int(aggregate[1] - '0')
+			add(aggregate, "h0", "t", number, 1)
+			for i := range 3 {
+				add(aggregate, fmt.Sprint("o", i), "other", 10+i, 600_000)
+			}
+			add(aggregate, "h9", "t", 20+number, 1)
+		}
+		_, err := store.Import(redistest.Soon(t), strings.NewReader(lines.String()))
+		redistest.Must(t, err)
+		want := listed(t, store.Blocked(redistest.Soon(t), outbox.Filter{Type: "t"}))
+		if len(want) != 4 {
+			t.Fatal(want)
+		}
+		var got []string
+		f := outbox.Filter{Type: "t"}
+		for pages, more := 0, true; more && pages < 100; pages++ {
+			more = false
+			link.Bound(&f, 1)
+			for e, err := range store.Blocked(redistest.Soon(t), f) {
+				if pause, ok := errors.AsType[*link.PauseError](err); ok {
+					ms, err := strconv.ParseInt(pause.Place.Score, 10, 64)
+					redistest.Must(t, err)
+					f, more = outbox.Filter{Type: "t"}, true
+					link.Continue(&f, pause.Slot, time.UnixMilli(ms), pause.Place.Member)
+					break
+				}
+				redistest.Must(t, err)
+				got = append(got, e.ID)
+			}
+		}
+		if !slices.Equal(got, want) {
+			t.Errorf("%v, want %v", got, want)
+		}
+	})
 }
