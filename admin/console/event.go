@@ -162,7 +162,12 @@ func readable(data []byte) (text, note string) {
 		return "", "The body is empty."
 	}
 	if len(data) > maxShown {
-		data, note = data[:maxShown], fmt.Sprintf("Showing the first %s of %s.", size(maxShown), size(int64(len(data))))
+		note = fmt.Sprintf("Showing the first %s of %s.", size(maxShown), size(int64(len(data))))
+		end := maxShown
+		for end > maxShown-utf8.UTFMax && !utf8.RuneStart(data[end]) {
+			end--
+		}
+		data = data[:end]
 	}
 	if note == "" {
 		if indented, ok := pretty.JSON(data); ok {

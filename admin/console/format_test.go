@@ -1,6 +1,7 @@
 package console
 
 import (
+	"bytes"
 	"os/exec"
 	"strings"
 	"testing"
@@ -50,5 +51,18 @@ func TestDataIsShownAsIndentedJSONTextOrHexUpToALimit(t *testing.T) {
 		if text != c.text || (note == "") != (c.note == "") || !strings.Contains(note, c.note) {
 			t.Errorf("readable(%.40q) = %.80q, %q", c.data, text, note)
 		}
+	}
+}
+
+func TestLongTextIsCutBetweenTwoCharacters(t *testing.T) {
+	t.Parallel()
+	for _, prefix := range []string{"", "x"} {
+		text, note := readable([]byte(prefix + strings.Repeat("ü", maxShown)))
+		if !strings.HasPrefix(text, prefix+"üü") || len(text) < maxShown-1 || len(text) > maxShown || !strings.HasPrefix(note, "Showing the first") {
+			t.Errorf("%d bytes, %.20q…, %s", len(text), text, note)
+		}
+	}
+	if text, _ := readable(bytes.Repeat([]byte{0x80}, maxShown+1)); !strings.HasPrefix(text, "8080") {
+		t.Errorf("%.20q…", text)
 	}
 }
