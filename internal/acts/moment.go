@@ -9,7 +9,7 @@ import (
 // UTC.
 var (
 	clockLayouts = []string{"15:04", "15:04Z07:00", "15:04:05", "15:04:05Z07:00"}
-	dayLayouts   = []string{time.RFC3339, "2006-01-02 15:04", "2006-01-02T15:04", "2006-01-02"}
+	dayLayouts   = []string{time.RFC3339, "2006-01-02 15:04:05", "2006-01-02T15:04:05", "2006-01-02 15:04", "2006-01-02T15:04", "2006-01-02"}
 )
 
 // Moment reads a time in the past. The text is a duration before now, such as 24h, a time within the last 24 hours, such as

@@ -21,6 +21,8 @@ func TestMomentReadsDurationsTimesOfDayAndTimes(t *testing.T) {
 		"11:00+02:00":          time.Date(2026, 3, 1, 9, 0, 0, 0, time.UTC),
 		"23:00-08:00":          time.Date(2026, 3, 1, 7, 0, 0, 0, time.UTC),
 		"2026-02-27":           time.Date(2026, 2, 27, 0, 0, 0, 0, time.UTC),
+		"2026-02-27 03:00:10":  time.Date(2026, 2, 27, 3, 0, 10, 0, time.UTC),
+		"2026-02-27T03:00:10":  time.Date(2026, 2, 27, 3, 0, 10, 0, time.UTC),
 		"2026-02-27 03:00":     time.Date(2026, 2, 27, 3, 0, 0, 0, time.UTC),
 		"2026-02-27T03:00:10Z": time.Date(2026, 2, 27, 3, 0, 10, 0, time.UTC),
 	} {
