@@ -131,12 +131,12 @@ func (d *doctor) node(ctx context.Context, node redis.Cmdable, addr string) erro
 	if err != nil {
 		return fmt.Errorf("%s: %w", addr, err)
 	}
-	middle := before.Add(d.how.now().Sub(before) / 2)
+	after := d.how.now()
 	d.mu.Lock()
 	if d.offsets == nil {
 		d.offsets = map[string]time.Duration{}
 	}
-	d.offsets[addr] = at.Sub(middle)
+	d.offsets[addr] = clockOffset(at, before, after)
 	d.mu.Unlock()
 
 	text, err := node.Info(ctx).Result()
@@ -202,6 +202,18 @@ const (
 	seriousOffset = 30 * time.Second
 )
 
+// clockOffset returns by how much the clock of a server that replied at differs at least from the clock of this process, which sent the
+// request before and got the reply after. The first request of a connection may take seconds.
+func clockOffset(at, before, after time.Time) time.Duration {
+	switch {
+	case at.Before(before):
+		return at.Sub(before)
+	case at.After(after):
+		return at.Sub(after)
+	}
+	return 0
+}
+
 // clocks compares the clocks of the nodes with the clock of this process, and thereby with each other.
 func (d *doctor) clocks() {
 	for addr, offset := range d.offsets {
@@ -210,7 +222,7 @@ func (d *doctor) clocks() {
 			severity = Failing
 		}
 		if offset.Abs() > maxOffset {
-			d.add("clock", severity, addr, fmt.Sprintf("the server's clock differs by %v from the clock of this machine", offset.Round(time.Millisecond)),
+			d.add("clock", severity, addr, fmt.Sprintf("the server's clock differs by at least %v from the clock of this machine", offset.Round(time.Millisecond)),
 				"synchronize the clocks (NTP): leases, schedules and the inbox use the server's clock, and a failover changes the server")
 		}
 	}

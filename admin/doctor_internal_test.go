@@ -75,3 +75,19 @@ func TestDoctorReportsFailedWritesAndManyScripts(t *testing.T) {
 		}
 	}
 }
+
+func TestOffsetOfAClockIsWhatTheTimeOfTheRequestDoesNotExplain(t *testing.T) {
+	t.Parallel()
+	at := time.Unix(1_700_000_000, 0)
+	for _, c := range []struct{ sent, received, want time.Duration }{
+		{-5 * time.Second, 0, 0}, // the server replied at the end of a slow connect
+		{0, 5 * time.Second, 0},
+		{-10 * time.Second, -5 * time.Second, 5 * time.Second},
+		{5 * time.Second, 10 * time.Second, -5 * time.Second},
+		{2 * time.Second, 2 * time.Second, -2 * time.Second},
+	} {
+		if got := clockOffset(at, at.Add(c.sent), at.Add(c.received)); got != c.want {
+			t.Errorf("sent at %v and received at %v: %v, want %v", c.sent, c.received, got, c.want)
+		}
+	}
+}
