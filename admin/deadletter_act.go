@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"iter"
 	"maps"
+	"strings"
 	"time"
 
 	"github.com/luatx/luatx/admin/internal/parts"
@@ -120,7 +121,7 @@ func (d *DeadLetters) act(ctx context.Context, what string, f DeadLetterFilter, 
 		endAt(sources, opts.Before)
 	}
 	why := reason + ": " + f.String()
-	a := deadAct{DeadLetters: d, what: what, why: why[:min(len(why), parts.MaxReason)], opts: opts, steps: map[string]*deadStep{}, copied: map[string]bool{}}
+	a := deadAct{DeadLetters: d, what: what, why: strings.ToValidUTF8(why[:min(len(why), parts.MaxReason)], ""), opts: opts, steps: map[string]*deadStep{}, copied: map[string]bool{}}
 	a.result = DeadLetterResult{Skipped: map[outbox.Outcome]int{}, Groups: map[string]int{}}
 	if !opts.DryRun {
 		a.result.Operation = newOperation()

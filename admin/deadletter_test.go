@@ -10,6 +10,7 @@ import (
 	"sync"
 	"testing"
 	"time"
+	"unicode/utf8"
 
 	"github.com/redis/go-redis/v9"
 
@@ -399,5 +400,26 @@ func TestRetryActsOnceIfAReplyIsLost(t *testing.T) {
 	r, err := d.Retry(redistest.Soon(t), admin.DeadLetterFilter{}, "repaired", admin.DeadLetterOptions{})
 	if err != nil || r.Done != 4 || client.XLen(t.Context(), partition(tr, 0)).Val() != 9 {
 		t.Errorf("result = %+v, err = %v", r, err)
+	}
+}
+
+func TestAuditCutsALongFilterOfDeadLettersBetweenTwoCharacters(t *testing.T) {
+	t.Parallel()
+	client := redistest.Shared(t).Client(t)
+	tr, op := admintest.Service(t, client, 1)
+	group := strings.Repeat("ü", 512)
+	giveUp(t, client, partition(tr, 0), group, "sold", 2)
+	for _, reason := range []string{"r", "rr"} {
+		_, err := op.DeadLetters("orders").Discard(redistest.Soon(t), admin.DeadLetterFilter{Group: group}, reason, admin.DeadLetterOptions{Limit: 1})
+		redistest.Must(t, err)
+	}
+	all := recorded(t, op)
+	if len(all) != 2 {
+		t.Errorf("the audit has %q", all)
+	}
+	for _, text := range all {
+		if !utf8.ValidString(text) {
+			t.Errorf("the audit has %q", text)
+		}
 	}
 }
