@@ -296,6 +296,29 @@ func TestOperationsAreBoundedAndEndByStopOrClose(t *testing.T) {
 	replied[any](t, h, http.MethodPost, "/api/fix", `{}`, http.StatusServiceUnavailable)
 }
 
+func TestRunningOperationIsRememberedBeforeEndedOnes(t *testing.T) {
+	t.Parallel()
+	redistest.Need(t)
+	client := redistest.Shared(t).Client(t)
+	tr, h := handler(t, client, httpapi.Config{MaxOperations: 2})
+	admintest.Park(t, tr, "a", "http_422", "sold", "1", "2")
+	const waits = `{"all":true,"canary":1,"canary_wait_seconds":3600}` // nobody publishes
+	begun := replied[operationTold](t, h, http.MethodPost, "/api/parked/rearm", waits, 202)
+	var first, last operationTold
+	for i := range 100 {
+		last = replied[operationTold](t, h, http.MethodPost, "/api/parked/discard", `{"filter":{"class":"none"},"reason":"r"}`, 202)
+		if ended(t, h, last.ID); i == 0 {
+			first = last
+		}
+	}
+	replied[any](t, h, http.MethodPost, "/api/operations/"+begun.ID+"/stop", `{}`, 200)
+	if o := ended(t, h, begun.ID); !o.Stopped {
+		t.Errorf("stopped: %+v", o)
+	}
+	replied[any](t, h, http.MethodGet, "/api/operations/"+first.ID, "", http.StatusNotFound)
+	replied[any](t, h, http.MethodGet, "/api/operations/"+last.ID, "", http.StatusOK)
+}
+
 func TestRunMeasuresTheOutboxForTheHistoryUntilItEnds(t *testing.T) {
 	t.Parallel()
 	_, client := redistest.Mini(t)

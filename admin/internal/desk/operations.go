@@ -116,7 +116,8 @@ func (os *Operations) start(kind string, op *admin.Operator, why string, do func
 	o.view = Operation{
 		ID: o.id, Kind: kind, Who: parts.Of(op).Name, Why: why, Begun: time.Now().UTC(), Running: true, Skipped: map[outbox.Outcome]int{},
 	}
-	os.all = append(os.all[max(0, len(os.all)-KeptOperations+1):], o)
+	os.forget()
+	os.all = append(os.all, o)
 	os.group.Go(func() {
 		defer cancel()
 		os.end(o, do(ctx, o), ctx.Err())
@@ -124,8 +125,22 @@ func (os *Operations) start(kind string, op *admin.Operator, why string, do func
 	return o.see(), nil
 }
 
+// forget removes the oldest operation that has ended if there is no room for another one. Running operations stay, because somebody may
+// stop them.
+func (os *Operations) forget() {
+	if len(os.all) < KeptOperations {
+		return
+	}
+	if i := slices.IndexFunc(os.all, func(o *job) bool { return !o.see().Running }); i >= 0 {
+		os.all = slices.Delete(os.all, i, i+1)
+	}
+}
+
 // end records the end of an operation. It was stopped if its context has ended before all of its work was done.
 func (os *Operations) end(o *job, err, ended error) {
+	os.mu.Lock()
+	os.running-- // before it shows as ended, so that another one can begin then
+	os.mu.Unlock()
 	stopped := err != nil && ended != nil
 	o.change(func(v *Operation) {
 		v.Running, v.Ended, v.Stopped = false, time.Now().UTC(), stopped
@@ -136,9 +151,6 @@ func (os *Operations) end(o *job, err, ended error) {
 	if err != nil && !stopped {
 		os.log.LogAttrs(os.ctx, slog.LevelError, "luatx: operation failed", slog.String("operation", o.id), slog.Any("error", err))
 	}
-	os.mu.Lock()
-	defer os.mu.Unlock()
-	os.running--
 }
 
 func (os *Operations) find(id string) *job {
