@@ -248,6 +248,11 @@ func (s *session) parkedImport(ctx context.Context, name string) error {
 
 // importFile reads lines from the named file or from the standard input, for a preview or an import.
 func (s *session) importFile(name string, preview func(io.Reader) error, read func(io.Reader) (outbox.ImportResult, error)) error {
+	if s.shown > 0 { // the preview has read it
+		if about, err := os.Stat(name); name == "-" || err == nil && !about.Mode().IsRegular() {
+			return usageError{fmt.Errorf("nothing was imported: %s can be read only once, and the preview has read it; use --yes, or a file", name)}
+		}
+	}
 	in, size := s.std.in, int64(0)
 	if name != "-" {
 		file, err := os.Open(name)

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"maps"
 	"os"
@@ -183,5 +184,32 @@ func TestTerminalDiscardsThePreviewedDeadLettersAndNoneThatComeLater(t *testing.
 	first, last := client.XLen(t.Context(), stream.DeadLetterKey(keys[0])).Val(), client.XLen(t.Context(), stream.DeadLetterKey(keys[3])).Val()
 	if status != statusFine || first != 5 || last != 0 {
 		t.Errorf("status %d, %d dead letters in the first partition and %d in the last, want 5 and 0:\n%s", status, first, last, out)
+	}
+}
+
+func TestTerminalDoesNotImportAPipeThatThePreviewHasRead(t *testing.T) {
+	t.Parallel()
+	server := redistest.Shared(t)
+	client := server.Client(t)
+	s := newSite(t, server.Addr()).begin(client)
+	for words, input := range map[string]string{
+		"parked import": lines("network", "1", "2"),
+		"dead import {" + s.namespace + "}:mails --reason r": fmt.Sprintf(`{"stream":"{%[1]s}:mails","fields":["a","b"]}{"stream":"{%[1]s}:mails","fields":["a","c"]}`, s.namespace),
+	} {
+		out, in, err := os.Pipe()
+		redistest.Must(t, err)
+		_, err = in.WriteString(input)
+		redistest.Must(t, errors.Join(err, in.Close()))
+		name := fmt.Sprintf("/proc/%d/fd/%d", os.Getpid(), out.Fd()) // as <(…) of a shell
+		question := "Import 2 events"
+		if strings.HasPrefix(words, "dead") {
+			question = "Import 2 dead letters"
+		}
+		status, shown := s.atTerminal(question, func() {}, "yes", append(strings.Fields(words), name)...)
+		redistest.Must(t, out.Close())
+		if status != statusUsage {
+			t.Errorf("%s: status %d, want %d", words, status, statusUsage)
+		}
+		s.has(shown, "can be read only once", "--yes")
 	}
 }
