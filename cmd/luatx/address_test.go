@@ -9,6 +9,8 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/luatx/luatx"
+	"github.com/luatx/luatx/internal/shard"
+	"github.com/luatx/luatx/internal/slot"
 	"github.com/luatx/luatx/internal/test/redistest"
 )
 
@@ -66,6 +68,19 @@ func TestErrorOfAWrongNamespaceOrKeyspaceNamesTheExistingOnes(t *testing.T) {
 		}
 		s.has(s.at("--keyspace", "own").acts(1, lines("network", "1"), "parked", "import", "-", "--yes"), right)
 		s.has(s.at("--keyspace", "own").acts(1, "", "serve"), right)
+	})
+}
+
+func TestErrorsDoNotControlTheTerminal(t *testing.T) {
+	t.Parallel()
+	alone(t, func(t *testing.T, client redis.UniversalClient, s site) {
+		key := "evil\x1b[2J\u009b:{" + slot.Text(0) + "}" + shard.InboxSuffix
+		redistest.Must(t, client.HSet(redistest.Soon(t), key, "f", "v").Err())
+		text := s.at("--namespace", "other-"+s.namespace).run(1, "", "stats")
+		s.has(text, "evil·[2J·")
+		if strings.ContainsAny(text, "\x1b\u009b") {
+			t.Errorf("%q", text)
+		}
 	})
 }
 

@@ -44,7 +44,7 @@ var tailVerb = verb{
 			n := 0
 			for e, err := range s.operator.Tail(ctx, *every) {
 				if err != nil && e.ID == "" {
-					fmt.Fprintf(s.std.err, "luatx tail: %s\n", err)
+					fmt.Fprintf(s.std.err, "luatx tail: %s\n", oneLine(err))
 					continue
 				}
 				if *parked && e.State != outbox.Parked {

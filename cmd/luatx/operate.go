@@ -94,10 +94,13 @@ func operate(ctx context.Context, words []string, std standard) (code int, found
 	case code == statusInterrupted:
 		fmt.Fprintf(std.err, "luatx %s: interrupted\n", v.name)
 	case err != nil && !errors.As(err, &reported):
-		fmt.Fprintf(std.err, "luatx %s: %s\n", v.name, strings.ReplaceAll(err.Error(), "\n", "; "))
+		fmt.Fprintf(std.err, "luatx %s: %s\n", v.name, oneLine(err))
 	}
 	return code, true
 }
+
+// oneLine returns an error as one line for a terminal. It may contain names from a server.
+func oneLine(err error) string { return plain(strings.ReplaceAll(err.Error(), "\n", "; ")) }
 
 // connect connects to the server, creates the operator of the service, and checks its address.
 func (s *session) connect(ctx context.Context, v verb) error {
@@ -109,7 +112,7 @@ func (s *session) connect(ctx context.Context, v verb) error {
 	}
 	err := s.operator.CheckAddress(ctx)
 	if wrong, ok := errors.AsType[*admin.AddressError](err); ok && v.needs != aService && !wrong.Misplaced() {
-		fmt.Fprintf(s.std.err, "luatx %s: nothing was committed here yet: %s\n", v.name, plain(strings.ReplaceAll(wrong.Error(), "\n", "; ")))
+		fmt.Fprintf(s.std.err, "luatx %s: nothing was committed here yet: %s\n", v.name, oneLine(wrong))
 		err = nil
 	}
 	if err != nil {
