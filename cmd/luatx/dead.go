@@ -7,6 +7,7 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -124,7 +125,7 @@ func deadActFlags(flags *flag.FlagSet, o *admin.DeadLetterOptions, act deadAct, 
 	flags.BoolVar(&c.all, "all", false, "select all dead letters of the stream; required without ids and filters")
 	flags.IntVar(&o.Limit, "limit", 0, "maximum number of dead letters to change (default: all)")
 	return func(ctx context.Context, s *session, args []string) error {
-		c.IDs = args[1:]
+		c.IDs = slices.Compact(slices.Sorted(slices.Values(args[1:])))
 		if c.filter().String() == "all" && !c.all {
 			return usageError{errors.New("ids and filters are missing; use --all for all dead letters of the stream")}
 		}
@@ -132,14 +133,20 @@ func deadActFlags(flags *flag.FlagSet, o *admin.DeadLetterOptions, act deadAct, 
 		if err != nil {
 			return err
 		}
-		opts := *o
+		opts, asked := *o, len(c.IDs)
+		if o.Limit > 0 {
+			asked = min(asked, o.Limit)
+		}
 		opts.Before = before
 		opts.DryRun, opts.Limit = s.preview, s.limit(o.Limit)
-		return s.deadAct(ctx, s.operator.DeadLetters(args[0]), c.filter(), opts, act, plan, done)
+		return s.deadAct(ctx, s.operator.DeadLetters(args[0]), c.filter(), asked, opts, act, plan, done)
 	}
 }
 
-func (s *session) deadAct(ctx context.Context, d *admin.DeadLetters, f admin.DeadLetterFilter, o admin.DeadLetterOptions, act deadAct, plan, done string) error {
+// deadAct acts on the dead letters that a filter selects. asked is the number of those that it names by id, within the limit.
+func (s *session) deadAct(
+	ctx context.Context, d *admin.DeadLetters, f admin.DeadLetterFilter, asked int, o admin.DeadLetterOptions, act deadAct, plan, done string,
+) error {
 	if o.DryRun && len(f.IDs) > 0 {
 		for l, err := range d.List(ctx, f) {
 			if err != nil {
@@ -170,8 +177,8 @@ func (s *session) deadAct(ctx context.Context, d *admin.DeadLetters, f admin.Dea
 	case r.Stopped:
 		return fmt.Errorf("stopped by the canary: of %d dead letters, %d were handled, %d are dead letters again, and %d are in progress",
 			r.Canary.Handled+r.Canary.DeadAgain+r.Canary.Trying, r.Canary.Handled, r.Canary.DeadAgain, r.Canary.Trying)
-	case r.Done < max(r.Matched, len(f.IDs)):
-		return fmt.Errorf("%d of %d were %s; the others are no longer dead letters, or are not from a stream of this slot", r.Done, max(r.Matched, len(f.IDs)), done)
+	case r.Done < max(r.Matched, asked):
+		return fmt.Errorf("%d of %d were %s; the others are no longer dead letters, or are not from a stream of this slot", r.Done, max(r.Matched, asked), done)
 	}
 	return nil
 }

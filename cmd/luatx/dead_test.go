@@ -101,3 +101,24 @@ func TestExportedDeadLettersAreImportedOnce(t *testing.T) {
 		s.has(s.run(0, "", "audit"), "alice export 0", "alice discard 3", "alice import 3")
 	})
 }
+
+func TestLimitAndRepeatedIDsAreNoPartialFailure(t *testing.T) {
+	t.Parallel()
+	everywhere(t, func(t *testing.T, client redis.UniversalClient, s site) {
+		key := "{" + redistest.Tag(t) + "}:mails"
+		giveUp(t, client, key, "g", "no such box", 3)
+		op, err := admin.NewOperator(s.service(client), admin.OperatorConfig{Client: client, Name: "test"})
+		redistest.Must(t, err)
+		var ids []string
+		for l, err := range op.DeadLetters(key).List(redistest.Soon(t), admin.DeadLetterFilter{}) {
+			redistest.Must(t, err)
+			ids = append(ids, l.ID)
+		}
+		s.has(s.acts(0, "", "dead", "discard", key, ids[0], ids[0], "--reason", "r", "--yes"), "1 1 -")
+		s.has(s.acts(0, "", "dead", "discard", key, ids[1], ids[2], "--limit", "1", "--reason", "r", "--yes"), "1 1 -")
+		s.has(s.acts(1, "", "dead", "discard", key, ids[1], ids[2], "--limit", "2", "--reason", "r", "--yes"), "1 of 2 were discarded")
+		s.acts(0, lines("network", "1", "2"), "parked", "import", "-", "--yes")
+		s.has(s.acts(0, "", "parked", "rearm", "1", "2", "--limit", "1", "--yes"), "1 1 0 -")
+		s.has(s.acts(1, "", "parked", "rearm", "1", "2", "--limit", "2", "--yes"), "1 of 2 were re-armed")
+	})
+}

@@ -56,7 +56,7 @@ func (c *chosen) choose(ctx context.Context, s *session, ids []string) error {
 	case several:
 		return usageError{fmt.Errorf("%w with --slot, once or more", ambiguous)}
 	case s.preview && len(c.made.Events) == 0:
-		return c.incomplete("re-armed or discarded", 0)
+		return c.incomplete("re-armed or discarded", 0, 0)
 	}
 	return nil
 }
@@ -69,13 +69,13 @@ func oneNaming(f outbox.Filter, ids []string) error {
 	return nil
 }
 
-// incomplete returns an error if fewer events were changed than selected by id.
-func (c *chosen) incomplete(what string, done int) error {
+// incomplete returns an error if fewer events were changed than selected by id, within a limit unless that is 0.
+func (c *chosen) incomplete(what string, done, limit int) error {
 	total := len(c.made.Events) + len(c.made.Missing)
 	switch {
 	case len(c.made.Missing) > 0:
 		return fmt.Errorf("%d of %d were %s; no parked event has the id %s", done, total, what, strings.Join(c.made.Missing, ", "))
-	case done < total:
+	case done < total && (limit == 0 || done < limit):
 		return fmt.Errorf("%d of %d were %s; the others are no longer parked", done, total, what)
 	}
 	return nil
@@ -127,7 +127,7 @@ func (s *session) rearm(ctx context.Context, c *chosen, o outbox.RearmOptions) (
 	case r.Stopped != "":
 		return fmt.Errorf("stopped (%s): most failures are of class %q", r.Stopped, r.Class)
 	}
-	return c.incomplete("re-armed", r.Rearmed)
+	return c.incomplete("re-armed", r.Rearmed, o.Limit)
 }
 
 // outcomes formats counts with their names.
@@ -182,5 +182,5 @@ func (s *session) discard(ctx context.Context, c *chosen) error {
 	case done < matched:
 		return fmt.Errorf("%d of %d were discarded; the others are no longer parked", done, matched)
 	}
-	return c.incomplete("discarded", done)
+	return c.incomplete("discarded", done, 0)
 }
