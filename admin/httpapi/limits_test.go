@@ -66,7 +66,12 @@ func TestScansAreBoundedForEachIdentityAndOverall(t *testing.T) {
 	})
 	client.AddHook(gate)
 	ask := func(who, path string) *httptest.ResponseRecorder {
-		r := asked(t, http.MethodGet, path, "")
+		method := http.MethodGet
+		path, body, post := strings.Cut(path, " ")
+		if post {
+			method = http.MethodPost
+		}
+		r := asked(t, method, path, body)
 		r.Header.Set("Who", who)
 		return answer(h, r)
 	}
@@ -97,7 +102,8 @@ func TestScansAreBoundedForEachIdentityAndOverall(t *testing.T) {
 	scan("alice")
 	scan("alice")
 	rejected("alice", "/api/parked", "/api/parked/export", "/api/find?id=1", "/api/audit", "/api/check", "/api/doctor", "/api/drain", "/api/streams?key=x",
-		"/parked", "/audit", "/event?id=1", "/preview-rearm")
+		"/parked", "/audit", "/event?id=1", "/preview-rearm", `/api/parked/rearm {"all":true,"dry_run":true}`,
+		`/api/parked/discard {"all":true,"dry_run":true,"reason":"r"}`)
 	for _, who := range []string{"bob", "carol", "dave"} {
 		scan(who)
 		scan(who)

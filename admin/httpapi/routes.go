@@ -24,7 +24,7 @@ func (h *Handler) routes() []guard.Route {
 		{Pattern: "GET /api/parked", Needs: MayView, Do: reads(h.parked, append(slices.Clone(desk.FilterNames), "cursor", "limit")...), Scans: true},
 		{Pattern: "GET /api/parked/export", Needs: MayView, Do: reads(h.export, desk.FilterNames...), Scans: true},
 		{Pattern: "POST /api/parked/rearm", Needs: MayRetry, Do: does(h.rearm), Scans: true}, // as a dry run
-		{Pattern: "POST /api/parked/discard", Needs: MayPurge, Do: does(h.discard)},
+		{Pattern: "POST /api/parked/discard", Needs: MayPurge, Do: does(h.discard), Scans: true},
 		{Pattern: "GET /api/events", Needs: MayView, Do: reads(h.events, append(slices.Clone(desk.FilterNames), "state", "cursor", "limit")...), Scans: true},
 		{Pattern: "GET /api/event", Needs: MayView, Do: reads(h.event, "slot", "id", "payload")},
 		{Pattern: "GET /api/find", Needs: MayView, Do: reads(h.find, "id", "payload"), Scans: true},
