@@ -46,7 +46,8 @@ type Dialect struct {
 	OrderingKeys string
 	// Notify notifies the listeners of the channel that is its only argument, at the commit. Defaults to none.
 	Notify string
-	// Before and After run on the connection before and after each transaction.
+	// Before and After run on the connection before and after each transaction. Unless the transaction was committed, a ROLLBACK
+	// precedes After.
 	Before, After []string
 	// Guarded means that the database may end a transaction itself, for example after a deadlock, and run the following
 	// statements in another one. Each transaction then has a savepoint, and does not commit if the savepoint is gone.

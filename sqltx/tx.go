@@ -123,7 +123,8 @@ func (r runner) once(ctx context.Context, fn func(context.Context) error) (err e
 		return fmt.Errorf("sqltx: begin transaction: %w", err)
 	}
 	s := &scope{tx: tx, exec: sqlTransaction{tx}, db: r.db, opts: r.opts}
-	defer func() { err = also(err, release(tx)) }() // runs after a panic, too
+	committed := false
+	defer func() { err = also(err, release(tx, committed)) }() // runs after a panic, too
 	if r.opts.Dialect.Guarded {
 		if _, err := tx.ExecContext(ctx, "SAVEPOINT luatx"); err != nil {
 			return fmt.Errorf("sqltx: begin transaction: %w", err)
@@ -132,34 +133,41 @@ func (r runner) once(ctx context.Context, fn func(context.Context) error) (err e
 	if err := fn(context.WithValue(ctx, scopeKey{}, s)); err != nil {
 		return err
 	}
-	return s.commit(ctx)
+	if err := s.commit(ctx); err != nil {
+		return err
+	}
+	committed = true
+	return nil
 }
 
 // begin begins a transaction. The returned function rolls it back unless it was committed, and releases its connection.
-func (r runner) begin(ctx context.Context) (*sql.Tx, func(*sql.Tx) error, error) {
+func (r runner) begin(ctx context.Context) (*sql.Tx, func(tx *sql.Tx, committed bool) error, error) {
 	opts := &sql.TxOptions{Isolation: r.opts.Isolation, ReadOnly: r.opts.ReadOnly}
 	if len(r.opts.Dialect.Before) == 0 {
 		tx, err := r.db.BeginTx(ctx, opts)
-		return tx, rollback, err
+		return tx, func(tx *sql.Tx, _ bool) error { return rollback(tx) }, err
 	}
 	conn, err := r.db.Conn(ctx)
 	if err != nil {
 		return nil, nil, err
 	}
-	release := func(tx *sql.Tx) error {
-		err := rollback(tx)
-		if restoreErr := all(context.WithoutCancel(ctx), conn, r.opts.Dialect.After); restoreErr != nil {
+	release := func(tx *sql.Tx, committed bool) error {
+		err, after := rollback(tx), r.opts.Dialect.After
+		if !committed { // database/sql may still wait to roll back for an ended context, and After would commit
+			after = append([]string{"ROLLBACK"}, after...)
+		}
+		if restoreErr := all(context.WithoutCancel(ctx), conn, after); restoreErr != nil {
 			_ = conn.Raw(func(any) error { return driver.ErrBadConn }) // removes the changed connection from the pool
 		}
 		_ = conn.Close() // returns it to the pool
 		return err
 	}
 	if err := all(ctx, conn, r.opts.Dialect.Before); err != nil {
-		return nil, nil, also(err, release(nil))
+		return nil, nil, also(err, release(nil, false))
 	}
 	tx, err := conn.BeginTx(ctx, opts)
 	if err != nil {
-		return nil, nil, also(err, release(nil))
+		return nil, nil, also(err, release(nil, false))
 	}
 	return tx, release, nil
 }
