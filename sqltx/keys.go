@@ -112,6 +112,11 @@ func (s *pump) claimKeys(ctx context.Context, lease string, heads []*held, room 
 			continue
 		}
 		mine = append(mine, h)
+		if l := s.lanes[h.key]; l != nil { // its lease has ended, and advance ignores it from now on
+			for _, old := range l.later {
+				s.giveBack(old)
+			}
+		}
 		s.lanes[h.key] = &lane{head: h}
 		s.ready = append(s.ready, h)
 	}

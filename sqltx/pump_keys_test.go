@@ -190,3 +190,40 @@ func TestClaimSharesTheRoomAmongTheKeysThatItClaimed(t *testing.T) {
 		})
 	}
 }
+
+// TestKeyThatIsClaimedAgainHoldsNoEventsOfItsOldLease tests that events behind the first one of an ended lease are given back
+// when this process claims their key again.
+func TestKeyThatIsClaimedAgainHoldsNoEventsOfItsOldLease(t *testing.T) {
+	t.Parallel()
+	claims, looks := 0, 0
+	db := &answers{}
+	db.answer = func(statement string, args []any) ([][]any, error) {
+		switch {
+		case strings.Contains(statement, leasing):
+			return make([][]any, len(args)-2), nil
+		case strings.Contains(statement, claiming):
+			if claims++; claims <= 2 { // the second time as if the lease had ended
+				return rows(1, 1, int64(claims), "a"), nil
+			}
+		case strings.Contains(statement, following):
+			if looks++; looks <= 2 {
+				return [][]any{follower(2, 0, "a", false, false)}, nil
+			}
+		}
+		return nil, nil
+	}
+	inBubble(t, db, OutboxPublisherConfig{BatchSize: 10}, func(events <-chan *message.RawMessage, _ *OutboxPublisher, _ func(), _ *rig.Lines) {
+		old := <-events
+		time.Sleep(time.Second) // the next poll
+		old.Ack()
+		for range 2 {
+			(<-events).Ack()
+		}
+		synctest.Wait()
+		settled := len(db.of(renewing))
+		time.Sleep(time.Minute)
+		if n := len(db.of(renewing)); n != settled {
+			t.Errorf("%d renewals although no event is claimed", n-settled)
+		}
+	})
+}
