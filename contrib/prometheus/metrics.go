@@ -3,7 +3,10 @@ package prometheus
 import (
 	"cmp"
 	"errors"
+	"strconv"
+	"strings"
 	"sync"
+	"unicode/utf8"
 
 	prom "github.com/prometheus/client_golang/prometheus"
 
@@ -149,6 +152,7 @@ type limited struct {
 func newLimited(most int) limited { return limited{new(sync.Mutex), most, make(map[string]bool)} }
 
 func (l limited) value(v string) string {
+	v = label(v)
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if !l.seen[v] {
@@ -158,4 +162,12 @@ func (l limited) value(v string) string {
 		l.seen[v] = true
 	}
 	return v
+}
+
+// label returns a text as the value of a label, which must be UTF-8. The names of streams and groups may have any bytes.
+func label(text string) string {
+	if utf8.ValidString(text) {
+		return text
+	}
+	return strings.Trim(strconv.QuoteToASCII(text), `"`)
 }

@@ -223,6 +223,37 @@ func TestExternalLabelValuesCreateALimitedNumberOfSeries(t *testing.T) {
 	wantRows(t, registry, row{"luatx_relay_parked_total", "class", "other", 7})
 }
 
+// TestTextsThatAreNotUTF8BecomeLabels tests names and classes that Redis and Go allow and Prometheus rejects.
+func TestTextsThatAreNotUTF8BecomeLabels(t *testing.T) {
+	t.Parallel()
+	client := redistest.Single(t).Client(t)
+	tr, err := luatx.New(client, luatx.Config{Namespace: redistest.Namespace(t), Keyspace: luatx.Partitions(1)})
+	redistest.Must(t, err)
+	op, err := admin.NewOperator(tr, admin.OperatorConfig{Client: client, Name: "metrics"})
+	redistest.Must(t, err)
+	in := redistest.Namespace(t) + "-in"
+	for _, group := range []string{"a\xff", "a\xfe"} {
+		redistest.Must(t, client.XGroupCreateMkStream(t.Context(), in, group, "0").Err())
+	}
+	outbox, err := prometheus.NewOutbox(op, prometheus.OutboxConfig{Namespace: "orders", Streams: []string{in}})
+	redistest.Must(t, err)
+	metrics, registry := newMetrics(t, prometheus.Config{})
+	redistest.Must(t, registry.Register(outbox))
+	metrics.Relay("orders").Settled(t.Context(), relay.Settled{Parked: []relay.Parked{{Class: "code \xff"}}})
+	metrics.Count(in, "a\xff", func() stream.SubscriberStats { return stream.SubscriberStats{Delivered: 2} })
+	if n := value(t, registry, "luatx_relay_parked_total", "class", `code \xff`); n != 1 {
+		t.Errorf("%v parked events", n)
+	}
+	if n := value(t, registry, "luatx_stream_entries_total", "group", `a\xff`, "what", "delivered"); n != 2 {
+		t.Errorf("%v delivered entries", n)
+	}
+	for _, group := range []string{`a\xff`, `a\xfe`} {
+		if n := value(t, registry, "luatx_stream_pending", "group", group); n != 0 {
+			t.Errorf("%v pending entries of %s", n, group)
+		}
+	}
+}
+
 func TestStuckCallsAreCountedUntilTheyReturn(t *testing.T) {
 	t.Parallel()
 	metrics, registry := newMetrics(t, prometheus.Config{})

@@ -129,7 +129,7 @@ func (m *Metrics) collectReaders(ch chan<- prom.Metric) {
 			{"ack_failed", s.AckFailed},
 			{"dead_lettered", s.DeadLettered},
 		} {
-			ch <- prom.MustNewConstMetric(m.entries, prom.CounterValue, float64(one.n), names[0], names[1], one.what)
+			ch <- prom.MustNewConstMetric(m.entries, prom.CounterValue, float64(one.n), label(names[0]), label(names[1]), one.what)
 		}
 	}
 }

@@ -135,6 +135,9 @@ func (o *Outbox) look() []prom.Metric {
 	defer cancel()
 	var all []prom.Metric
 	gauge := func(d *prom.Desc, value float64, labels ...string) {
+		for i, text := range labels {
+			labels[i] = label(text)
+		}
 		all = append(all, prom.MustNewConstMetric(d, prom.GaugeValue, value, labels...))
 	}
 	began := time.Now()
