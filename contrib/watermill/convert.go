@@ -1,10 +1,12 @@
 package watermill
 
 import (
+	"encoding/base64"
 	"encoding/json"
 	"fmt"
 	"maps"
 	"regexp"
+	"time"
 	"unicode/utf8"
 
 	wm "github.com/ThreeDotsLabs/watermill/message"
@@ -60,14 +62,14 @@ func ToRaw(msg *wm.Message, source string) (*message.RawMessage, error) {
 }
 
 // FromRaw converts a message, which may be from another program, to a Watermill message. All attributes except the id become
-// metadata.
+// metadata: text, with times in RFC 3339, bytes in base64 and objects in JSON.
 func FromRaw(raw *message.RawMessage) (*wm.Message, error) {
 	msg := wm.NewMessage(raw.ID(), raw.Data)
 	for name, value := range raw.Attributes {
 		switch name {
 		case message.AttrID, metadataAttr:
 		default:
-			msg.Metadata[name] = fmt.Sprint(value)
+			msg.Metadata[name] = metadata(value)
 		}
 	}
 	if text, ok := raw.Attributes[metadataAttr].(string); ok {
@@ -78,4 +80,16 @@ func FromRaw(raw *message.RawMessage) (*wm.Message, error) {
 		maps.Copy(msg.Metadata, rest)
 	}
 	return msg, nil
+}
+
+func metadata(value any) string {
+	switch v := value.(type) {
+	case time.Time:
+		return v.Format(time.RFC3339Nano)
+	case json.RawMessage:
+		return string(v)
+	case []byte:
+		return base64.StdEncoding.EncodeToString(v)
+	}
+	return fmt.Sprint(value)
 }
