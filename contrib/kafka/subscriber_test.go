@@ -71,6 +71,19 @@ func TestNoOffsetBeyondAnUnackedRecordIsCommitted(t *testing.T) {
 	redistest.Eventually(t, "the last offset", func() bool { return c.committed("in", 0) == 30 })
 }
 
+// TestRecordThatNoHandlerHasTakenIsNoDeadLetter tests that a router that stops does not use up the deliveries of a record.
+func TestRecordThatNoHandlerHasTakenIsNoDeadLetter(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t, 1, "in", "dead")
+	c.put("in", 0, "a")
+	dead := c.publisher(func(cfg *kafka.PublisherConfig) {
+		cfg.Topic = func(*message.RawMessage) (string, error) { return "dead", nil }
+	})
+	m := c.join("in", func(cfg *kafka.SubscriberConfig) { cfg.DeadLetter, cfg.MaxDeliveries = dead, 1 })
+	next(t, m.in).Nack(message.ErrStopped)
+	next(t, m.in).Ack()
+}
+
 // TestRefusedRecordsBecomeDeadLettersOrBlockTheirPartition tests that records with permanent errors and invalid ones become
 // dead letters. They block their partition if there are no dead letters, or if these cannot be published.
 func TestRefusedRecordsBecomeDeadLettersOrBlockTheirPartition(t *testing.T) {

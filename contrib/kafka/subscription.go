@@ -2,6 +2,7 @@ package kafka
 
 import (
 	"context"
+	"errors"
 	"sync"
 	"time"
 
@@ -228,7 +229,8 @@ func (s *subscription) nack(e *entry, raw *message.RawMessage, reason error) {
 	if !asked {
 		delay = s.cfg.NackBackoff.Delay(nacks)
 	}
-	if message.IsPermanent(reason) || s.cfg.MaxDeliveries > 0 && nacks >= s.cfg.MaxDeliveries {
+	stopped := errors.Is(reason, message.ErrStopped) // no handler has failed
+	if message.IsPermanent(reason) || !stopped && s.cfg.MaxDeliveries > 0 && nacks >= s.cfg.MaxDeliveries {
 		if s.publishDeadLetter(raw, reason) {
 			s.ack(e)
 			return

@@ -106,6 +106,23 @@ func TestMessageIsNotTerminatedBeforeItsDeadLetterIsPublished(t *testing.T) {
 	}
 }
 
+// TestMessagesThatNoHandlerHasTakenGoBackAtTheEnd tests that a subscription that ends returns them to the stream, even if it was
+// their last delivery.
+func TestMessagesThatNoHandlerHasTakenGoBackAtTheEnd(t *testing.T) {
+	t.Parallel()
+	b := newBroker(t)
+	b.stream("in")
+	b.put("in.x", "a", "b")
+	once := func(c *nats.SubscriberConfig) { c.MaxDeliveries = 1 }
+	in, end := b.subscribe("in", once)
+	redistest.Eventually(t, "both messages to be read", func() bool { return len(in) == 2 })
+	end()
+	in, _ = b.subscribe("in", once)
+	for range 2 {
+		next(t, in).Ack()
+	}
+}
+
 // TestHeartbeatKeepsTheMessageOfASlowHandler tests that a slow handler keeps its message, and that it loses the message without
 // progress signals.
 func TestHeartbeatKeepsTheMessageOfASlowHandler(t *testing.T) {

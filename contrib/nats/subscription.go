@@ -202,15 +202,16 @@ func (s *subscription) nack(msg jetstream.Msg, meta *jetstream.MsgMetadata, raw 
 	if !asked {
 		delay = s.cfg.NackBackoff.Delay(delivered)
 	}
+	stopped := errors.Is(reason, errEnded) || errors.Is(reason, message.ErrStopped) // no handler has failed
 	switch {
-	case message.IsPermanent(reason), s.cfg.MaxDeliveries > 0 && delivered >= s.cfg.MaxDeliveries:
+	case message.IsPermanent(reason), !stopped && s.cfg.MaxDeliveries > 0 && delivered >= s.cfg.MaxDeliveries:
 		err := s.publishDeadLetter(raw, reason)
 		if err == nil {
 			s.logSettlement(msg, "term", msg.TermWithReason(reason.Error()))
 			return
 		}
 		s.cfg.Logger.Error("nats: dead letter not published", "id", raw.ID(), "error", err)
-	case errors.Is(reason, errEnded), errors.Is(reason, message.ErrStopped):
+	case stopped:
 		delay = 0 // another subscriber may take it at once
 	}
 	s.logSettlement(msg, "nack", msg.NakWithDelay(delay))
