@@ -105,7 +105,11 @@ func TestClaimGivesBackAKeyThatAnotherPublisherLeased(t *testing.T) {
 		if id := (<-events).ID(); id != "2" {
 			t.Errorf("handed out %s, want the first of the key that nobody else holds", id)
 		}
-		if backs := db.of(returning); len(backs) != 1 || !slices.Equal(ids(backs[0].args[3:]), []int64{1, 3}) {
+		var backs []int64 // of one statement or of two
+		for _, h := range db.of(returning) {
+			backs = append(backs, ids(h.args[3:])...)
+		}
+		if !slices.Equal(backs, []int64{1, 3}) {
 			t.Errorf("given back %v, want 1 and 3", backs)
 		}
 	})
