@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql"
 	"iter"
+	"slices"
 
 	"github.com/luatx/luatx/message"
 )
@@ -67,14 +68,15 @@ func (p *OutboxPublisher) parkedAfter(ctx context.Context, last int64) ([]Parked
 		"SELECT "+columns+", COALESCE(last_error, '') FROM %[1]s WHERE parked = TRUE AND published = FALSE AND id > ? ORDER BY id LIMIT ?", p.table), last, parkedPage)
 }
 
-// Rearm makes parked events pending again with all their attempts, and returns how many of the ids were parked.
+// Rearm makes parked events pending again with all their attempts, and returns how many of the ids were parked. It changes 500 of
+// them at once. If that fails, it returns the number of those that it has changed before.
 func (p *OutboxPublisher) Rearm(ctx context.Context, ids ...int64) (int, error) {
 	n, err := p.onParked(ctx, "UPDATE %[1]s SET parked = FALSE, attempts = 0, lease = NULL, next_attempt_at = NOW_MS", ids)
 	p.Wake()
 	return n, err
 }
 
-// Discard deletes parked events, and returns how many of the ids were parked.
+// Discard deletes parked events like Rearm, and returns how many of the ids were parked.
 func (p *OutboxPublisher) Discard(ctx context.Context, ids ...int64) (int, error) {
 	n, err := p.onParked(ctx, "DELETE FROM %[1]s", ids)
 	p.Wake() // events that waited for them can continue
@@ -82,8 +84,15 @@ func (p *OutboxPublisher) Discard(ctx context.Context, ids ...int64) (int, error
 }
 
 func (p *OutboxPublisher) onParked(ctx context.Context, statement string, ids []int64) (int, error) {
-	if p.err != nil || len(ids) == 0 {
+	if p.err != nil {
 		return 0, p.err
 	}
-	return p.affect(ctx, statement+" WHERE parked = TRUE AND published = FALSE AND id IN ("+marks(len(ids))+")", anys(ids)...)
+	changed := 0
+	for some := range slices.Chunk(ids, settleAtOnce) { // databases limit the number of arguments
+		n, err := p.affect(ctx, statement+" WHERE parked = TRUE AND published = FALSE AND id IN ("+marks(len(some))+")", anys(some)...)
+		if changed += n; err != nil {
+			return changed, err
+		}
+	}
+	return changed, nil
 }

@@ -80,3 +80,29 @@ func TestClaimsReadNoEventsThatWait(t *testing.T) {
 		}
 	})
 }
+
+// TestRearmAndDiscardTakeAnyNumberOfEvents passes more ids than a statement may have arguments.
+func TestRearmAndDiscardTakeAnyNumberOfEvents(t *testing.T) {
+	t.Parallel()
+	sqltest.Every(t, func(t *testing.T, d sqltest.Database) {
+		db, table := d.Open(t), sqltest.Table("parked")
+		cfg := sqltx.OutboxConfig{DB: db, Table: table, Dialect: d.Dialect}
+		must(t, cfg.Init(t.Context()))
+		must(t, sqltx.Transact(t.Context(), db, nil, func(ctx context.Context) error {
+			return sqltx.Emit(ctx, cfg, keyed("first")[0], keyed("last")[0])
+		}))
+		p := sqltx.NewOutboxPublisher(sqltx.OutboxPublisherConfig{DB: db, Table: table})
+		ids := make([]int64, 70_000)
+		for i := range ids {
+			ids[i] = int64(i) - 1_000_000
+		}
+		ids[0], ids[len(ids)-1] = 1, 2
+		for _, act := range []func(context.Context, ...int64) (int, error){p.Rearm, p.Discard} {
+			execute(t, db, "UPDATE "+table+" SET parked = TRUE")
+			if n, err := act(t.Context(), ids...); n != 2 || err != nil {
+				t.Errorf("%d events, %v", n, err)
+			}
+		}
+		execute(t, db, "DROP TABLE "+table)
+	})
+}
