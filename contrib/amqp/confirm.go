@@ -56,16 +56,19 @@ func (ch *channel) await(ctx context.Context, sent []*amqp091.DeferredConfirmati
 	}
 }
 
-// returned returns the messages that the broker has returned, by message id. A return arrives before the confirm of its message.
-func (ch *channel) returned() map[string]amqp091.Return {
-	back := map[string]amqp091.Return{}
+// mail identifies a returned message. An id alone is not enough: a long one is no message id, and sources may use the same one.
+type mail struct{ exchange, key, id string }
+
+// returned returns the messages that the broker has returned. A return arrives before the confirm of its message.
+func (ch *channel) returned() map[mail]amqp091.Return {
+	back := map[mail]amqp091.Return{}
 	for {
 		select {
 		case r, ok := <-ch.returns:
 			if !ok {
 				return back
 			}
-			back[r.MessageId] = r
+			back[mail{r.Exchange, r.RoutingKey, r.MessageId}] = r
 		default:
 			return back
 		}

@@ -164,9 +164,9 @@ func (b *batch) fitting(letters []*letter, frame int) []*letter {
 }
 
 // judge sets the results of the letters that the broker has confirmed, nacked or returned.
-func (b *batch) judge(letters []*letter, sent []*amqp091.DeferredConfirmation, returned map[string]amqp091.Return, closed bool) (unsure []*letter, confirmed bool) {
+func (b *batch) judge(letters []*letter, sent []*amqp091.DeferredConfirmation, returned map[mail]amqp091.Return, closed bool) (unsure []*letter, confirmed bool) {
 	for i, l := range letters {
-		back, isBack := returned[l.publishing.MessageId]
+		back, isBack := returned[mail{l.exchange, l.key, l.publishing.MessageId}]
 		switch {
 		case i >= len(sent) || !isDone(sent[i].Done()), !sent[i].Acked() && closed:
 			unsure = append(unsure, l)

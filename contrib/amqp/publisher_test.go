@@ -163,6 +163,20 @@ func TestPublishedMessageHasTheDocumentedProperties(t *testing.T) {
 	}
 }
 
+// TestReturnedEventDoesNotAffectOthersWithoutAMessageID tests events whose ids are too long for the message id.
+func TestReturnedEventDoesNotAffectOthersWithoutAMessageID(t *testing.T) {
+	t.Parallel()
+	node := rabbit.Shared(t)
+	good, long := queue(t, admin(t, node), nil), strings.Repeat("x", 300)
+	p := newPublisher(t, amqp.PublisherConfig{URL: rabbit.URL(node.Addr())})
+	errs := p.Publish(soon(t), []*message.RawMessage{
+		event(long+"1", "destination", good), event(long+"2", "destination", unique("nowhere")), event(long+"3", "destination", good),
+	})
+	if errs[0] != nil || !errors.Is(errs[1], amqp.ErrUnroutable) || errs[2] != nil {
+		t.Errorf("results %v", errs)
+	}
+}
+
 func TestEventWithoutAQueueIsDroppedIfConfigured(t *testing.T) {
 	t.Parallel()
 	node := rabbit.Shared(t)
