@@ -62,7 +62,7 @@ func Middleware(t *Transactor) message.Middleware {
 				return outputs, err
 			}
 		}
-	}, message.Traits{Name: "luatx.Middleware", Inside: noSetNX})
+	}, message.Traits{Name: "luatx.Middleware", Transaction: true, Inside: noSetNX})
 }
 
 // handle runs a handler once in a transaction and commits it.

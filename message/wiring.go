@@ -22,6 +22,8 @@ type Traits struct {
 	Inbox bool
 	// Outbox means that the middleware stores the outputs of the handler and returns none.
 	Outbox bool
+	// Transaction means that the middleware commits everything that the steps inside it have recorded or written, once they succeed.
+	Transaction bool
 	// Ordered means that the middleware needs every message of a partition after the one in front of it, with its Position.
 	Ordered bool
 	// Inside returns an error if the middleware loses messages inside the given ones, outermost first. Defaults to none.

@@ -59,7 +59,7 @@ func Middleware(client redis.UniversalClient) message.Middleware {
 			}
 			return outputs, nil
 		}
-	})
+	}, message.Traits{Name: "pipeline.Middleware", Transaction: true})
 }
 
 // failure returns the first error of an Exec that is a failure. go-redis may report an earlier empty reply (redis.Nil) instead.

@@ -2,6 +2,8 @@ package middleware
 
 import (
 	"context"
+	"fmt"
+	"slices"
 	"time"
 
 	"github.com/luatx/luatx/message"
@@ -20,6 +22,9 @@ type RetryConfig struct {
 
 // Retry returns a middleware that runs the wrapped steps again after an error. It returns the last error after MaxAttempts, after
 // a permanent error, if the message has been settled, and if the context has ended or would end before the next attempt.
+//
+// Place Retry outside of transactions, such as luatx.Middleware. Inside one, the commit would also contain the writes of the
+// failed attempts, so a Router returns a *message.WiringError.
 func Retry(cfg RetryConfig) message.Middleware {
 	if cfg.MaxAttempts < 1 {
 		cfg.MaxAttempts = 3
@@ -33,7 +38,19 @@ func Retry(cfg RetryConfig) message.Middleware {
 				}
 			}
 		}
-	})
+	}, message.Traits{Name: "middleware.Retry", Inside: noTransaction})
+}
+
+// noTransaction is the Traits.Inside of Retry. It returns an error if the attempts would share a transaction.
+func noTransaction(outer []message.Traits) error {
+	i := slices.IndexFunc(outer, func(t message.Traits) bool { return t.Transaction })
+	if i < 0 {
+		return nil
+	}
+	return &message.WiringError{
+		Problem: fmt.Sprintf("middleware.Retry inside %s commits the writes of failed attempts together with those of the last one", outer[i].Name),
+		Remedy:  "put middleware.Retry before " + outer[i].Name,
+	}
 }
 
 func (c RetryConfig) worthwhile(err error) bool {
