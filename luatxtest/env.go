@@ -22,7 +22,8 @@ import (
 
 // Config configures New. The zero value is usable.
 type Config struct {
-	// Transactor is the configuration of the service. Its Namespace defaults to a random one.
+	// Transactor is the configuration of the service. Its Namespace defaults to a random one, and NoCompile is always set, so that
+	// Crash and Disturb find every commit.
 	Transactor luatx.Config
 	// Server runs a real redis-server instead of the embedded one. The server is searched on PATH, or named by LUATX_TEST_REDIS.
 	// If there is none, the test is skipped or, if the variable CI is set, fails.
@@ -53,6 +54,7 @@ func New(t testing.TB, change ...func(*Config)) *Env {
 	for _, c := range change {
 		c(&e.cfg)
 	}
+	e.cfg.Transactor.NoCompile = true // a compiled script is none of those that script knows
 	e.cfg.Transactor.Namespace = cmp.Or(e.cfg.Transactor.Namespace, "test"+strings.ToLower(rand.Text()[:8]))
 	if e.cfg.Server {
 		e.addr = startServer(t)

@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -240,4 +241,24 @@ func TestRequireEmittedFindsEventsAndReportsMissingOnes(t *testing.T) {
 	if got := failing(t, func(tb testing.TB) { tb.Helper(); luatxtest.RequireNothingEmitted(tb, env.Transactor) }); !strings.Contains(got, "placed-2") {
 		t.Errorf("nothing: %q", got)
 	}
+}
+
+func TestCrashAndDisturbFindACommitOfAFrequentPlan(t *testing.T) {
+	t.Parallel()
+	either(t, func(t *testing.T, change func(*luatxtest.Config)) {
+		env := luatxtest.New(t, change)
+		for n := range 300 { // a plan is compiled after 100
+			if _, err := place(env, strconv.Itoa(n)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		env.Disturb(luatxtest.LoseReply)
+		if result, err := place(env, "last"); err != nil || result.Outcome != luatx.Replayed {
+			t.Errorf("%v, %v after a lost reply, want replayed", result.Outcome, err)
+		}
+		env.Crash(luatxtest.BeforeCommit)
+		if _, err := place(env, "crash"); !errors.Is(err, context.Canceled) {
+			t.Errorf("the process lives: %v", err)
+		}
+	})
 }
