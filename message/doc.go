@@ -34,7 +34,8 @@
 //	acking → first middleware → … → last middleware → handler
 //
 // A middleware therefore commits before the Router acks the input, and a failed commit leads to a nack. A panic becomes a
-// [PanicError] and a nack. A message that no handler takes leads to [ErrNoHandler] and a nack. Errors are never dropped: an error
+// [PanicError] and a nack. A handler that ends its goroutine with runtime.Goexit, as testing.T.FailNow does, leads to a nack, and
+// another worker continues. A message that no handler takes leads to [ErrNoHandler] and a nack. Errors are never dropped: an error
 // that cannot be returned goes to PipeConfig.ErrorHandler, or to the log.
 //
 // An [Engine] is a Router between channels of encoded messages, with subscribers before it and publishers behind it.

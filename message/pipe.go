@@ -79,18 +79,26 @@ type deliverFunc func(ctx context.Context, out *Message) error
 // pump runs the workers until in is closed or take has ended. Handlers run under work. A *WiringError is passed to stop.
 func (r *Router) pump(take, work context.Context, in <-chan *Message, deliver deliverFunc, stop func(error)) {
 	var wg sync.WaitGroup
-	for range r.cfg.Concurrency {
-		wg.Go(func() {
-			for {
-				msg, ok := receive(take, in)
-				if !ok {
-					return
-				}
-				if unsafe, ok := errors.AsType[*WiringError](r.serve(work, msg, deliver)); ok {
-					stop(unsafe)
-				}
+	var worker func()
+	worker = func() {
+		done := false
+		defer func() {
+			if !done {
+				wg.Go(worker) // a handler has ended this goroutine by runtime.Goexit
 			}
-		})
+		}()
+		for {
+			msg, ok := receive(take, in)
+			if done = !ok; done {
+				return
+			}
+			if unsafe, ok := errors.AsType[*WiringError](r.serve(work, msg, deliver)); ok {
+				stop(unsafe)
+			}
+		}
+	}
+	for range r.cfg.Concurrency {
+		wg.Go(worker)
 	}
 	wg.Wait()
 }

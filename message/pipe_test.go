@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"runtime"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -56,6 +57,27 @@ func TestPipeEndsWithItsInput(t *testing.T) {
 			j.add(out.ID())
 		}
 		j.want(t, "ack", "settled", ": message: the message is nil", "1'", "ack", "settled", "2'")
+	})
+}
+
+func TestPipeNacksAMessageWhoseHandlerCallsGoexitAndContinues(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var j journal
+		in := feed(withID("1", j.acking()), withID("2", j.acking()))
+		close(in)
+		r := newRouter(t, message.PipeConfig{ErrorHandler: j.onError}, func(ctx context.Context, msg *message.Message) ([]*message.Message, error) {
+			if msg.ID() == "1" {
+				runtime.Goexit()
+			}
+			return echo(ctx, msg)
+		})
+		for out := range pipe(t.Context(), t, r, in) {
+			synctest.Wait()
+			j.add(out.ID())
+		}
+		const reason = "message: the handler ended its goroutine by runtime.Goexit; return an error instead"
+		j.want(t, "nack "+reason, "settled", "1: "+reason, "ack", "settled", "2'")
 	})
 }
 

@@ -213,10 +213,17 @@ func (r *Router) process(ctx context.Context, msg *Message, end bool) ([]*Messag
 var (
 	errNilMessage = errors.New("message: the message is nil")
 	errNilOutput  = errors.New("message: the handler returned a nil message")
+	errGoexit     = errors.New("message: the handler ended its goroutine by runtime.Goexit; return an error instead")
 )
 
-// handle chooses a handler and runs its chain. It does not settle the message.
+// handle chooses a handler and runs its chain. It settles the message only if the goroutine ends meanwhile.
 func (r *Router) handle(ctx context.Context, msg *Message, end bool) (outs []*Message, err error) {
+	returned := false
+	defer func() {
+		if !returned {
+			r.report(ctx, msg, errors.Join(errGoexit, r.settle(msg, errGoexit)))
+		}
+	}()
 	err = guard(func() error {
 		e, err := r.choose(msg)
 		if err != nil {
@@ -233,6 +240,7 @@ func (r *Router) handle(ctx context.Context, msg *Message, end bool) (outs []*Me
 		}
 		return CheckOutputs(ctx, msg, outs, false)
 	})
+	returned = true
 	if err != nil {
 		return nil, err
 	}

@@ -31,7 +31,8 @@ const (
 type Processor interface {
 	// Check returns an error if the Processor is invalid. Consume calls it before it reads.
 	Check() error
-	// ProcessRaw handles a message and settles it. If it returns an error and has not settled the message, the message is nacked.
+	// ProcessRaw handles a message and settles it. If it returns an error, panics or calls runtime.Goexit, and has not settled the
+	// message, the message is nacked.
 	// Several goroutines call it at once.
 	ProcessRaw(ctx context.Context, msg *message.RawMessage) error
 }
@@ -205,10 +206,20 @@ func (c *consumption) handle(ctx context.Context, h *handlers, batch []*message.
 	return c.openReply(next, places)
 }
 
-// processed runs a Processor on a message. It returns a panic as an error.
+var errGoexit = errors.New("stream: the Processor ended its goroutine by runtime.Goexit; return an error instead")
+
+// processed runs a Processor on a message. It returns a panic as an error, and nacks the message if the goroutine ends meanwhile.
 func processed(ctx context.Context, process Processor, msg *message.RawMessage) (err error) {
+	returned := false
+	defer func() {
+		if !returned && err == nil {
+			msg.Nack(errGoexit) // has no effect if the message is settled
+		}
+	}()
 	defer inbound.RecoverTo(&err)
-	return process.ProcessRaw(ctx, msg)
+	err = process.ProcessRaw(ctx, msg)
+	returned = true
+	return err
 }
 
 // handlers run the Processor on the messages of a batch, each in its own goroutine. The goroutines are reused for later
@@ -255,10 +266,17 @@ func (h *handlers) serve() {
 func (h *handlers) one(t task) {
 	defer h.open.Done()
 	defer t.g.Leave()
+	returned := false
+	defer func() {
+		if !returned {
+			h.serving.Go(h.serve) // the Processor has ended this goroutine by runtime.Goexit
+		}
+	}()
 	if err := processed(t.ctx, h.process, t.msg); err != nil {
 		t.msg.Nack(err) // has no effect if the message is settled
 		h.outage.log.Error("stream: message not handled", "id", t.msg.ID(), "error", err)
 	}
+	returned = true
 }
 
 // end stops the goroutines.
