@@ -22,7 +22,7 @@ func (t *Transactor) commit(ctx context.Context, tx *Tx, input commit.Input) (Re
 	if !ready {
 		return t.nothing(), nil
 	}
-	if g, ok := ctx.Value(gatheringKey{}).(joiner); ok {
+	if g, ok := ctx.Value(gatheringKey{t}).(joiner); ok {
 		g.join(tx)
 	} else {
 		t.send(ctx, []*Tx{tx})
@@ -30,7 +30,8 @@ func (t *Transactor) commit(ctx context.Context, tx *Tx, input commit.Input) (Re
 	return t.finish(ctx, tx)
 }
 
-type gatheringKey struct{}
+// gatheringKey is the key of the gathering that commits the transactions of a Transactor.
+type gatheringKey struct{ of *Transactor }
 
 // joiner is the value that a context holds under gatheringKey. It commits transactions together; join returns when tx has its
 // outcome.

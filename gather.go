@@ -39,7 +39,7 @@ type gathered struct {
 
 // Context implements link.Gathering.
 func (g *gathering) Context(parent context.Context) context.Context {
-	return context.WithValue(parent, gatheringKey{}, g)
+	return context.WithValue(parent, gatheringKey{g.t}, g)
 }
 
 // Leave implements link.Gathering.
