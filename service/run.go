@@ -46,8 +46,10 @@ func (s *stage) start(ctx context.Context, failed func(error)) {
 	ctx, s.stop = context.WithCancel(ctx)
 	s.ended = make(chan struct{})
 	var wg sync.WaitGroup
-	for _, p := range s.pieces {
+	for _, p := range s.pieces { // before any of them can end
 		s.running = append(s.running, p.name)
+	}
+	for _, p := range s.pieces {
 		wg.Go(func() {
 			err := p.run(ctx)
 			s.mu.Lock()

@@ -339,3 +339,16 @@ func TestSubscriptionLetsHandlersFinishAndThenEndsTheirContexts(t *testing.T) {
 	})
 	assert.ErrorContains(t, Subscription{}.Consume(t.Context(), nil, nil), "Subscription.Subscriber is nil", "Consume")
 }
+
+func TestPiecesThatEndAtOnceAreNotLeft(t *testing.T) {
+	t.Parallel()
+	s := &stage{pieces: make([]piece, 1000)}
+	for i := range s.pieces {
+		s.pieces[i] = piece{strconv.Itoa(i), func(context.Context) error { return nil }}
+	}
+	s.start(t.Context(), func(error) {})
+	<-s.ended
+	if left := s.left(); len(left) > 0 {
+		t.Errorf("%d pieces are left, such as %s", len(left), left[0])
+	}
+}
