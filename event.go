@@ -20,7 +20,7 @@ import (
 // Event is an outgoing message. It becomes visible with its transaction and stays in the outbox until a relay has published it.
 // Set either Data and Attributes, or Body.
 type Event struct {
-	// ID is unique; the same id with another body is rejected. The outbox remembers it for relay.Config.SentRetention after the
+	// ID is unique and UTF-8; the same id with another body is rejected. The outbox remembers it for relay.Config.SentRetention after the
 	// event was sent. If it is empty, the id is the one in Attributes, or else is derived from the transaction's id and the
 	// event's position, so that a replay creates the same event.
 	ID string
@@ -107,6 +107,8 @@ func (e *Event) check(stored *shard.Event, cfg *Config) error {
 		size++ // for the mark of a given id
 	}
 	switch {
+	case !utf8.ValidString(stored.ID): // JSON would replace the invalid bytes, so that different ids become one
+		return fmt.Errorf("luatx: event %.40q: the id is not UTF-8; encode it, for example in hexadecimal digits", stored.ID)
 	case size > cfg.OutboxBytes:
 		return fmt.Errorf("%w: event %s: %d bytes, more than OutboxBytes, %d", ErrTooLarge, stored.ID, size, cfg.OutboxBytes)
 	case e.Key != "" && !e.At.IsZero():

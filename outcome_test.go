@@ -282,3 +282,20 @@ func TestTagInIsTheTextBetweenTheFirstBraces(t *testing.T) {
 		}
 	}
 }
+
+func TestEventIDMustBeUTF8(t *testing.T) {
+	t.Parallel()
+	attrs := message.Attributes{"type": "t", "source": "/s"}
+	for _, event := range []Event{
+		{ID: "\xff", Attributes: attrs},
+		{Attributes: message.Attributes{"id": "\xff", "type": "t", "source": "/s"}},
+		{ID: "\xff", Body: []byte(`{"specversion":"1.0","id":"1","type":"t","source":"/s"}`)},
+	} {
+		if err := begun(unconnected(t)).Emit(event); err == nil || !strings.Contains(err.Error(), "the id is not UTF-8") {
+			t.Errorf("%+v: got error %v, want one for its id", event, err)
+		}
+	}
+	if err := begun(unconnected(t)).Emit(Event{ID: "ä", Attributes: attrs}); err != nil {
+		t.Error(err)
+	}
+}
