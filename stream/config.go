@@ -64,8 +64,8 @@ type SubscriberConfig struct {
 	// unchanged.
 	Codecs []Codec
 	// MaxDecodedBytes bounds the data in flight that codecs have decoded, in bytes. A message that would exceed the bound
-	// waits until others are settled. A message that exceeds it alone is delivered alone. A PartitionedSubscriber applies the
-	// bound to each partition. Defaults to 256 MiB.
+	// waits until others are settled, which counts no delivery. A message that exceeds it alone is delivered alone. A
+	// PartitionedSubscriber applies the bound to each partition. Defaults to 256 MiB.
 	MaxDecodedBytes int64
 	// DeleteAcked deletes an entry when it is acknowledged, in one step. Use it for a stream that no other group reads. It
 	// does not delete entries that a commit acknowledges (luatx.Middleware); use TrimAcked for those. Defaults to false.

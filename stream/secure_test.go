@@ -186,6 +186,28 @@ func TestDecodedBytesInFlightAreBounded(t *testing.T) {
 	}
 }
 
+func TestWaitForDecodedBytesCostsNoDeliveryAtTheNextConsumer(t *testing.T) {
+	t.Parallel()
+	const each = 100_000
+	f, codec := shared(t), &countingCodec{}
+	pub := f.publisher(t, func(c *stream.PublisherConfig) { c.Codecs = []stream.Codec{codec} })
+	for range 2 {
+		send(t, pub, message.NewRaw([]byte(strings.Repeat("x", each)), message.Attributes{message.AttrType: "t"}, nil))
+	}
+	cfg := f.config()
+	cfg.Codecs, cfg.MaxDecodedBytes, cfg.MaxDeliveries = []stream.Codec{codec}, each, 3
+	first := f.subscribe(t, cfg)
+	first.next(t)
+	eventually(t, func() bool { return codec.decoded.Load() > 6 }, func() string { return "the second message does not wait" })
+	first.stop()
+	cfg.MaxDecodedBytes, cfg.MaxIdleTime = 0, 100*time.Millisecond
+	second := f.subscribe(t, cfg)
+	eventually(t, func() bool { s := second.Stats(); return s.Delivered == 2 || s.DeadLettered > 0 }, func() string { return "not delivered" })
+	if n := second.Stats().DeadLettered; n > 0 {
+		t.Errorf("%d messages that no handler has seen went to the dead letters", n)
+	}
+}
+
 func TestPartitionBoundsDecodedBytesOfARun(t *testing.T) {
 	t.Parallel()
 	const each, n = 100_000, 12

@@ -140,9 +140,18 @@ func (s *subscription) keepDecoded(e *entry, size int64) bool {
 	}
 	s.decoded.Add(-size)
 	e.deferred++
-	e.uncounted++
+	if !s.uncount(e.id) {
+		e.uncounted++
+	}
 	s.ledger.postpone(e, max(readBackoff.Delay(e.deferred), minBlock))
 	return false
+}
+
+// uncount cancels the last delivery of an entry, which no handler has received. It reports whether that succeeded.
+func (s *subscription) uncount(id string) bool {
+	ctx, cancel := context.WithTimeout(s.detached, ackTimeout)
+	defer cancel()
+	return s.member.Hold(ctx, []string{id}, 0, true) == nil
 }
 
 // unmarshal decodes an entry's fields into a message. It returns the size in bytes of data that codecs have decoded.
