@@ -18,7 +18,7 @@ type gathering struct {
 	t       *Transactor
 	ctx     context.Context
 	linger  time.Duration
-	tail    func() []redis.Cmder
+	tail    func() ([]redis.Cmder, func())
 	mu      sync.Mutex
 	missing int // handlers that are neither waiting nor ended
 	waiting []*Tx
@@ -27,7 +27,7 @@ type gathering struct {
 }
 
 // gather implements link.Inside.Gather.
-func (t *Transactor) gather(ctx context.Context, n int, linger time.Duration, tail func() []redis.Cmder) link.Gathering {
+func (t *Transactor) gather(ctx context.Context, n int, linger time.Duration, tail func() ([]redis.Cmder, func())) link.Gathering {
 	return &gathering{t: t, ctx: ctx, linger: linger, tail: tail, missing: n}
 }
 
@@ -102,13 +102,18 @@ func (g *gathering) commit(batch gathered) {
 		return
 	}
 	var tail []redis.Cmder
+	var sent func()
 	g.mu.Lock()
 	if g.tail != nil {
-		tail, g.tail = g.tail(), nil
+		tail, sent = g.tail()
+		g.tail = nil
 	}
 	g.mu.Unlock()
 	inOrder(batch.waiting)
 	g.t.send(g.ctx, batch.waiting, tail...)
+	if sent != nil {
+		sent()
+	}
 	close(batch.done)
 }
 

@@ -184,24 +184,41 @@ func (c *consumption) collect(batch []*message.RawMessage) []*message.RawMessage
 	return batch
 }
 
-// handle runs the handlers of a batch, commits it, and returns the next batch.
+// handle runs the handlers of a batch, commits it, and returns the next batch. If a handler takes longer than the commit of the
+// others, the next batch goes to the other turn.
 func (c *consumption) handle(ctx context.Context, h *handlers, batch []*message.RawMessage) ([]*message.RawMessage, error) {
 	var next group.Read
 	var places int
 	if ctx.Err() == nil {
 		places, _ = c.ledger.tryReserve(c.cfg.BatchSize, false)
 	}
-	g := link.Of(c.t).Gather(c.work, len(batch), consumeLinger, func() []redis.Cmder {
+	var late *time.Timer // passes the next batch on while a handler still runs
+	var err error
+	passed := make(chan struct{}) // closed when the next batch is in the channel
+	g := link.Of(c.t).Gather(c.work, len(batch), consumeLinger, func() ([]redis.Cmder, func()) {
 		if places == 0 {
-			return nil
+			return nil, nil
 		}
 		next = c.member.NewRead(c.work, places, -1)
-		return []redis.Cmder{next}
+		return []redis.Cmder{next}, func() {
+			late = time.AfterFunc(consumeLinger, func() {
+				defer close(passed)
+				var msgs []*message.RawMessage
+				msgs, err = c.openReply(next, places)
+				for _, msg := range msgs {
+					c.out <- msg
+				}
+			})
+		}
 	})
 	h.run(g, batch)
 	if next.XStreamSliceCmd == nil {
 		c.ledger.release(places)
 		return nil, nil
+	}
+	if !late.Stop() {
+		<-passed
+		return nil, err
 	}
 	return c.openReply(next, places)
 }

@@ -34,8 +34,9 @@ type Inside struct {
 	//
 	// The gathering sends the commits when all other handlers wait or have left, or after linger. With a zero linger,
 	// it waits without a limit. It sends the commands of tail once, after the first commits in the same pipeline. These
-	// commands carry their own errors. If nothing is committed, it does not call tail. Ctx bounds the commits.
-	Gather func(ctx context.Context, n int, linger time.Duration, tail func() []redis.Cmder) Gathering
+	// commands carry their own errors. Then it calls the function that tail returned with them, which may be nil and must not
+	// block. If nothing is committed, it does not call tail. Ctx bounds the commits.
+	Gather func(ctx context.Context, n int, linger time.Duration, tail func() ([]redis.Cmder, func())) Gathering
 	// NoWakeUps keeps Wake from notifying the relays of other processes.
 	NoWakeUps bool
 	// Processes is the list in which relays, consumers and workers register themselves. If it is nil, they do not
