@@ -59,12 +59,13 @@ func (p *plain) Reconnect(ctx context.Context) error {
 	return nil
 }
 
-// restore reads the position of an earlier process.
+// restore reads the position of an earlier process. If there is none, it stores the first position.
 func (p *plain) restore(ctx context.Context, otherwise string) (string, error) {
 	kept, err := p.client.Get(ctx, p.cfg.LastIDKey).Result()
 	switch {
-	case errors.Is(err, redis.Nil):
-		return otherwise, nil
+	case errors.Is(err, redis.Nil): // the next process must not begin behind an entry that this one has not finished
+		p.stored = otherwise
+		return otherwise, p.client.Set(ctx, p.cfg.LastIDKey, otherwise, 0).Err()
 	case group.HasCode(err, "WRONGTYPE") || err == nil && (kept == "$" || !entryID.MatchString(kept)):
 		return "", &OptionError{Option: "LastIDKey", Remedy: "use a separate key", Err: fmt.Errorf("%w: the key does not have an entry id", ErrOption)}
 	default:

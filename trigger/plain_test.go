@@ -49,6 +49,29 @@ func TestTriggerWithoutGroupStartsAtLastIDAndContinuesAtLastIDKey(t *testing.T) 
 	})
 }
 
+func TestTriggerWithoutGroupRunsItsFirstEntryAgainAfterARestart(t *testing.T) {
+	t.Parallel()
+	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
+		s, begun := newStream(t, client), &effects{}
+		s.add(1, 1)
+		cfg := s.config(func(ctx context.Context, msg *message.RawMessage) error {
+			begun.add(text(t, msg))
+			<-ctx.Done()
+			return ctx.Err()
+		})
+		cfg.Group, cfg.LastID, cfg.LastIDKey, cfg.ShutdownTimeout = "", "$", s.key+":last", time.Millisecond
+		first := begin(t, cfg)
+		s.add(2, 2)
+		wantEffects(t, begun, []string{"2"})
+		first.stop()
+		s.add(3, 3)
+		done := &effects{}
+		cfg.Run = done.of(t)
+		begin(t, cfg)
+		wantEffects(t, done, []string{"2", "3"})
+	})
+}
+
 func TestTriggerWithoutGroupRetriesThenDeadLettersAndKeepsItsPosition(t *testing.T) {
 	t.Parallel()
 	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
