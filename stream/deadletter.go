@@ -20,6 +20,9 @@ var putBackScript = redis.NewScript(lua.Script("putback", nil))
 // ErrNotDeadLetter is the error for an entry of a dead-letter stream that no Subscriber wrote.
 var ErrNotDeadLetter = errors.New("stream: not a dead letter")
 
+// errNoStream is the error for a dead letter of a trigger of channels.
+var errNoStream = errors.New("it is a message of a channel, which no stream can take back; publish it again")
+
 // DeadLetterKey returns the default key of a stream's dead-letter stream: the stream's key followed by :dead. It adds
 // braces if the key needs them to hash to the stream's slot.
 func DeadLetterKey(stream string) string { return group.DeadLetterKey(stream) }
@@ -68,7 +71,7 @@ func DeadLetters(ctx context.Context, client redis.UniversalClient, key string) 
 
 // PutBack moves entries of a dead-letter stream back to the end of their original streams, each in one step. The ids are
 // those in the dead-letter stream. PutBack returns the number of moved entries, which excludes those that are already gone.
-// It stops at the first error. Every group of the original stream reads a moved entry, as a message with the same id if the
+// It stops at the first error, such as a message of a channel (trigger.ModePubSub), which has no stream. Every group of the original stream reads a moved entry, as a message with the same id if the
 // entry contains one.
 func PutBack(ctx context.Context, client redis.UniversalClient, key string, ids ...string) (int, error) {
 	n := 0
@@ -83,6 +86,9 @@ func PutBack(ctx context.Context, client redis.UniversalClient, key string, ids 
 		dead := found[0]
 		if _, err := deadLetter(dead); err != nil {
 			return n, err
+		}
+		if dead.Stream == "" {
+			return n, fmt.Errorf("stream: put back %s of %q: %w", id, key, errNoStream)
 		}
 		if dead.Packed {
 			_, err = group.PutBackPacked(ctx, client, key, dead)
@@ -101,7 +107,7 @@ func PutBack(ctx context.Context, client redis.UniversalClient, key string, ids 
 }
 
 // PutBackAll moves all current entries of a dead-letter stream back, but none that are added meanwhile. It skips entries
-// that are not dead letters. It returns the number of moved entries, and stops at the first error.
+// that are not dead letters, and messages of channels. It returns the number of moved entries, and stops at the first error.
 func PutBackAll(ctx context.Context, client redis.UniversalClient, key string) (int, error) {
 	last, err := client.XRevRangeN(ctx, key, "+", "-", 1).Result()
 	if err != nil || len(last) == 0 {
@@ -115,7 +121,7 @@ func PutBackAll(ctx context.Context, client redis.UniversalClient, key string) (
 		if group.Compare(dead.ID, last[0].ID) > 0 {
 			break
 		}
-		if err != nil {
+		if err != nil || dead.Stream == "" {
 			continue
 		}
 		moved, err := PutBack(ctx, client, key, dead.ID)

@@ -131,3 +131,28 @@ func TestDamagedPackedDeadLettersAreNotPutBack(t *testing.T) {
 		t.Errorf("%d are left, want 8", n)
 	}
 }
+
+func TestMessagesOfChannelsStayInTheDeadLetters(t *testing.T) {
+	t.Parallel()
+	f := shared(t)
+	key := stream.DeadLetterKey(f.key)
+	add := func(of string) string {
+		id, err := f.client.XAdd(t.Context(), &redis.XAddArgs{Stream: key, Values: []any{
+			"dead-reason", "no", "dead-stream", of, "dead-entry", "", "dead-group", "", "dead-consumer", "", "dead-deliveries", 0,
+			"dead-first", 1, "dead-last", 1, "data", "x",
+		}}).Result()
+		redistest.Must(t, err)
+		return id
+	}
+	id := add("")
+	add(f.key)
+	if n, err := stream.PutBack(t.Context(), f.client, key, id); n != 0 || err == nil || !strings.Contains(err.Error(), "a message of a channel") {
+		t.Errorf("%d moved, %v, want an error", n, err)
+	}
+	if n, err := stream.PutBackAll(t.Context(), f.client, key); n != 1 || err != nil {
+		t.Errorf("%d moved, %v, want the entry of the stream", n, err)
+	}
+	if left := f.dead(t); len(left) != 1 || left[0].ID != id {
+		t.Errorf("%+v are left, want the message of the channel", left)
+	}
+}
