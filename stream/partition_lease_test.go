@@ -191,6 +191,27 @@ func TestLeaseIsFreeFromTheMillisecondOfItsEnd(t *testing.T) {
 	}
 }
 
+func TestClockThatIsSetBackFreesLeasesAndRemovesMembers(t *testing.T) {
+	t.Parallel()
+	server, client := redistest.Mini(t)
+	start := time.Now().Truncate(time.Second)
+	for _, c := range []struct {
+		owner string
+		at    time.Duration
+		want  bool
+	}{{"a", time.Hour, true}, {"b", time.Hour - 9*time.Second, false}, {"b", time.Hour - 10*time.Second, true}} {
+		server.SetTime(start.Add(c.at))
+		done, err := leaseScript.Run(t.Context(), client, []string{"void", "lease"}, "take", c.owner, 1000, 0).Bool()
+		if err != nil || done != c.want {
+			t.Errorf("taken by %s at %v: %t, %v", c.owner, c.at, done, err)
+		}
+		names, err := membersScript.Run(t.Context(), client, []string{"void", "members"}, "beat", c.owner, 1000).StringSlice()
+		if err != nil || len(names) != 1 || names[0] != c.owner {
+			t.Errorf("the members at %v are %v, %v", c.at, names, err)
+		}
+	}
+}
+
 func TestSharesAddUpAndDifferByOneAtMost(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {

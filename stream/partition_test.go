@@ -69,9 +69,11 @@ func TestMemberLeavesTheShareOfAnotherMemberAlone(t *testing.T) {
 	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
 		p := newParted(t, client, 6)
 		members := p.keyspace.TagKey(p.keyspace.Tags()[0], "orders", "shop", "members")
-		another := redis.Z{Score: float64(time.Now().Add(time.Hour).UnixMilli()), Member: "another"} // has not taken its share yet
+		another := redis.Z{Score: float64(time.Now().Add(-time.Second).UnixMilli()), Member: "another"} // has not taken its share yet
 		redistest.Must(t, client.ZAdd(t.Context(), members, another).Err())
-		p.wantHolding(t, "3", p.join(t, p.config(), new(handledBook).ack))
+		cfg := p.config()
+		cfg.Lease = time.Hour
+		p.wantHolding(t, "3", p.join(t, cfg, new(handledBook).ack))
 		taken := 0
 		for i := range p.keys() {
 			if _, lease := p.lease(t, i); len(lease) > 0 {
