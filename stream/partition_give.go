@@ -16,6 +16,7 @@ func (p *partition) offer(ctx context.Context, out chan<- *message.RawMessage, r
 	run[0].read = time.Now()
 	select {
 	case out <- run[0].msg:
+		run[0].handed = true
 		p.given(&run[0].entry, "")
 		p.await(run)
 	case <-ctx.Done():
@@ -36,7 +37,7 @@ func (p *partition) await(run []*item) {
 // handle runs the handlers of a run and commits what they recorded together.
 func (p *partition) handle(t *luatx.Transactor, process Processor, run []*item) {
 	for _, it := range run {
-		it.read = time.Now()
+		it.read, it.handed = time.Now(), true
 		p.given(&it.entry, "")
 	}
 	g := link.Of(t).Gather(p.m.work, len(run), consumeLinger, nil)

@@ -83,6 +83,7 @@ func (p *partition) hold(ctx context.Context) {
 		p.outage.log.Warn("stream: partition lost to another member", "member", p.m.name)
 		return
 	}
+	p.giveBack()
 	p.free()
 }
 

@@ -30,6 +30,7 @@ type item struct {
 	again     bool          // it was nacked: it is to be read again, at due
 	early     bool          // it was given out with one in front of it that failed
 	released  bool          // it is another's
+	handed    bool          // a handler has had it
 	settled   chan struct{} // closed when it is, and the fields above are final
 }
 
@@ -108,15 +109,28 @@ func (p *partition) judge(ctx context.Context, run []*item) {
 		case !isSettled(it) || it.released:
 			// It is pending still, or another's: the next read says so. If it is not, a newer owner, or an operator, has only moved
 			// the position.
-			p.ahead, p.tenure = nil, new(message.Tenure)
+			p.giveBack()
+			p.tenure = new(message.Tenure)
 			return
-		case settle.IsUntried(it.err):
+		case settle.IsUntried(it.err), errors.Is(it.err, message.ErrStopped):
 			failed = append(failed, p.renewed(it))
 		case it.err != nil && p.fails(ctx, it):
 			failed = append(failed, it)
 		}
 	}
 	p.ahead = append(failed, p.ahead[len(run):]...)
+}
+
+// giveBack forgets the items that were read. Those that no handler has had count as undelivered.
+func (p *partition) giveBack() {
+	var ids []string
+	for _, it := range p.ahead {
+		if !it.handed {
+			ids = append(ids, it.id)
+		}
+	}
+	p.subscription.offer(ids, 0, true)
+	p.ahead = nil
 }
 
 // renewed returns an item that was not tried, to be given out again behind the one in front of it, or after a pause if it is at fault

@@ -3,6 +3,7 @@ package stream
 import (
 	"context"
 	"crypto/rand"
+	"errors"
 	"fmt"
 	"os"
 	"strings"
@@ -140,18 +141,20 @@ func (s *subscription) keepDecoded(e *entry, size int64) bool {
 	}
 	s.decoded.Add(-size)
 	e.deferred++
-	if !s.uncount(e.id) {
-		e.uncounted++
-	}
+	s.uncount(e)
 	s.ledger.postpone(e, max(readBackoff.Delay(e.deferred), minBlock))
 	return false
 }
 
-// uncount cancels the last delivery of an entry, which no handler has received. It reports whether that succeeded.
-func (s *subscription) uncount(id string) bool {
+// uncount cancels the last delivery of an entry, which no handler has had.
+func (s *subscription) uncount(e *entry) {
 	ctx, cancel := context.WithTimeout(s.detached, ackTimeout)
 	defer cancel()
-	return s.member.Hold(ctx, []string{id}, 0, true) == nil
+	if s.member.Hold(ctx, []string{e.id}, 0, true) == nil {
+		e.deliveries--
+	} else {
+		e.uncounted++
+	}
 }
 
 // unmarshal decodes an entry's fields into a message. It returns the size in bytes of data that codecs have decoded.
@@ -204,6 +207,9 @@ func (s *subscription) acking(e *entry) *message.Acking {
 
 // settled releases the place of a message in flight. If the message was nacked, the error is not nil.
 func (s *subscription) settled(e *entry, nacked error) {
+	if errors.Is(nacked, message.ErrStopped) {
+		s.uncount(e)
+	}
 	var last bool
 	switch {
 	case nacked == nil:
