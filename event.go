@@ -20,9 +20,9 @@ import (
 // Event is an outgoing message. It becomes visible with its transaction and stays in the outbox until a relay has published it.
 // Set either Data and Attributes, or Body.
 type Event struct {
-	// ID is unique and UTF-8; the same id with another body is rejected. The outbox remembers it for relay.Config.SentRetention after the
-	// event was sent. If it is empty, the id is the one in Attributes, or else is derived from the transaction's id and the
-	// event's position, so that a replay creates the same event.
+	// ID is unique and UTF-8; the same id with another body is rejected. The outbox remembers it for relay.Config.SentRetention
+	// after the event was sent. If it is empty, the id is the one in Attributes, or else is derived from the transaction's id and
+	// the event's position, so that a replay creates the same event.
 	ID string
 	// Data is the payload. It is encoded as JSON unless it is a []byte or a json.RawMessage. Nil means no data.
 	Data any

@@ -71,8 +71,8 @@ func DeadLetters(ctx context.Context, client redis.UniversalClient, key string) 
 
 // PutBack moves entries of a dead-letter stream back to the end of their original streams, each in one step. The ids are
 // those in the dead-letter stream. PutBack returns the number of moved entries, which excludes those that are already gone.
-// It stops at the first error, such as a message of a channel (trigger.ModePubSub), which has no stream. Every group of the original stream reads a moved entry, as a message with the same id if the
-// entry contains one.
+// It stops at the first error, such as a message of a channel (trigger.ModePubSub), which has no stream. Every group of the
+// original stream reads a moved entry, as a message with the same id if the entry contains one.
 func PutBack(ctx context.Context, client redis.UniversalClient, key string, ids ...string) (int, error) {
 	n := 0
 	for _, id := range ids {
