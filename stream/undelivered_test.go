@@ -44,7 +44,7 @@ func TestEntriesOfAPartitionThatNoHandlerHasHadCostNoDelivery(t *testing.T) {
 		msg := <-ch
 		stop()
 		book.ack(msg)
-		for range ch { //nolint:revive // until the member has left
+		for range ch { // until the member has left
 			t.Error("a message was delivered after the end of the context")
 		}
 		p.join(t, cfg, book.ack)
