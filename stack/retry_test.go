@@ -41,7 +41,9 @@ func TestWritesOfAFailedAttemptAreNotCommitted(t *testing.T) {
 				} else {
 					redistest.Must(t, err)
 				}
-				if got := client.GetDel(t.Context(), counter).Val(); got != c.want {
+				got := client.Get(t.Context(), counter).Val()
+				redistest.Must(t, client.Del(t.Context(), counter).Err())
+				if got != c.want {
 					t.Errorf("%s, Retry %s the stack: the counter is %q, want %q", m.name, place, got, c.want)
 				}
 			}
