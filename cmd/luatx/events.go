@@ -84,10 +84,10 @@ func (p *printer) eventOf(e outbox.Event) {
 func changeVerb(act outbox.Act, usual outbox.State, short string) verb {
 	return verb{
 		name: "events " + string(act), args: "[id…]", changes: true, acts: true, reasoned: true, short: short,
-		long: "luatx events " + string(act) + ": " + short + `. It selects the events in a state that match
-the filter. If you give ids, it selects those of them that match the filter, in any state unless you set --state. If an id is in several
-slots, use --slot. An event that a relay has leased is skipped: run the command again when its lease
-has ended.`,
+		long: "luatx events " + string(act) + ": " + short + `.
+It selects the events in a state that match the filter. If you give ids, it selects those of them that match the filter, in any
+state unless you set --state. If an id is in several slots, use --slot. An event that a relay has leased is skipped: run the
+command again when its lease has ended.`,
 		one: `if not all events were changed`,
 		flags: func(flags *flag.FlagSet) action {
 			c := &changing{change: outbox.Change{Act: act}}
