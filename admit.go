@@ -81,9 +81,9 @@ func (tx *Tx) checkKey(name string, arg any) error {
 	switch {
 	case !ok || key == "":
 		return fmt.Errorf("%w: %s has the key %#v; use a text that is not empty", ErrCommandRefused, name, arg)
-	case slot.Of(key) != tx.commit.Shard.Slot:
+	case slot.Of(key) != tx.home.Slot:
 		return tx.crossSlot(name, key)
-	case tx.commit.Shard.Owns(key) && !isOwn(arg):
+	case tx.home.Owns(key) && !isOwn(arg):
 		return fmt.Errorf("%w: %s: key %q is luatx's own; choose another namespace or prefix", ErrCommandRefused, name, key)
 	}
 	tx.first.note(key)
@@ -116,7 +116,7 @@ func (tx *Tx) crossSlot(name, key string) error {
 	if first := tx.first.get(); first != "" {
 		home = fmt.Sprintf("key %q and %s", first, home)
 	}
-	return fmt.Errorf("%w: %s: key %q hashes to slot %d, %s of the transaction to slot %d", ErrCrossSlot, name, key, slot.Of(key), home, tx.commit.Shard.Slot)
+	return fmt.Errorf("%w: %s: key %q hashes to slot %d, %s of the transaction to slot %d", ErrCrossSlot, name, key, slot.Of(key), home, tx.home.Slot)
 }
 
 func textOf(arg any) (string, bool) {

@@ -86,7 +86,9 @@ func (t *Transactor) attempt(ctx context.Context, calls []*batchCall) []*batchCa
 	var again []*batchCall
 	for _, c := range calls {
 		if c.tx != nil {
-			c.Result, c.Err = t.finish(ctx, c.tx)
+			if c.Result, c.Err = t.finish(ctx, c.tx); c.Err == nil {
+				t.memory.reclaim(c.tx)
+			}
 		}
 		if errors.Is(c.Err, ErrConflict) {
 			again = append(again, c)

@@ -42,8 +42,7 @@ func (t *Transactor) prepare(ctx context.Context, tx *Tx, input commit.Input) (r
 	tx.end()
 	tx.commit.Input = input
 	if t.cfg.Observer.Committed != nil {
-		now := time.Now()
-		tx.began = &now
+		tx.began = time.Now()
 	}
 	err = tx.assemble()
 	if err == nil && !tx.claimed && len(tx.cmds) == 0 && len(tx.commit.Events) == 0 {
@@ -51,7 +50,7 @@ func (t *Transactor) prepare(ctx context.Context, tx *Tx, input commit.Input) (r
 	}
 	if err == nil {
 		tx.arrange()
-		err = t.ensureChecked(ctx, tx.commit.Shard)
+		err = t.ensureChecked(ctx, tx.home)
 	}
 	if err != nil {
 		tx.err = err
@@ -72,12 +71,11 @@ func (t *Transactor) finish(ctx context.Context, tx *Tx) (Result, error) {
 	}
 	out := &tx.commit.Outcome
 	if out.Woken && (tx.relay == nil || tx.turnedAway()) {
-		t.inside.Wake(tx.commit.Shard.Slot)
+		t.inside.Wake(tx.home.Slot)
 	}
 	if len(tx.cmds) > 0 {
 		t.fill(tx.ran(), out)
 	}
-	t.bodies.reclaim(tx)
 	return Result{Outcome: outcomes[out.State], Replicated: tx.commit.Replicated}, nil
 }
 
@@ -90,7 +88,7 @@ func (tx *Tx) notifyRelay() {
 	if out := &tx.commit.Outcome; tx.err == nil && (out.State == commit.Committed || out.Same) {
 		events = slices.Concat(tx.commit.Events, out.Emitted) // a copy, because the relay keeps the slice
 	}
-	tx.relay.Committed(tx.commit.Shard.Slot, events, tx.reserved)
+	tx.relay.Committed(tx.home.Slot, events, tx.reserved)
 }
 
 // reserve asks the inline relay for a slot in which it publishes the transaction's events at once.

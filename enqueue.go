@@ -54,7 +54,7 @@ func (t *Transactor) enqueue(ctx context.Context, home shard.Shard, batch []shar
 	case entrance.State == commit.Failed:
 		return 0, &CommandError{Index: -entrance.Index, Text: entrance.Text}
 	case entrance.State != commit.Committed:
-		return 0, outcomeError(&commit.Outcome{State: entrance.State, Text: entrance.Text}, &Tx{t: t, commit: commit.Commit{Shard: home}})
+		return 0, outcomeError(&commit.Outcome{State: entrance.State, Text: entrance.Text}, &Tx{t: t, home: home})
 	}
 	return entrance.New, nil
 }

@@ -132,6 +132,7 @@ func (t *Transactor) settle(ctx context.Context, tx *Tx, msg *message.Message, o
 	if tx.commit.Outcome.Acked {
 		msg.Acknowledged()
 	}
+	t.memory.reclaim(tx)
 	if done.Outcome == Duplicate {
 		return nil, nil // the outputs are not from the run that took effect
 	}
@@ -185,7 +186,7 @@ func isFault(err error) bool {
 // inputOf returns what the commit must do about the stream entry from which the message was read.
 func (t *Transactor) inputOf(ctx context.Context, tx *Tx, msg *message.Message) commit.Input {
 	source, ok := msg.InputSource()
-	if !ok || slot.Of(source.Stream) != tx.commit.Shard.Slot {
+	if !ok || slot.Of(source.Stream) != tx.home.Slot {
 		return commit.Input{}
 	}
 	input := commit.Input{Ack: commit.AckFence, Stream: source.Stream, Group: source.Group, Consumer: source.Consumer, Entry: source.Entry}

@@ -94,7 +94,7 @@ func (t *Transactor) observed(ctx context.Context, tx *Tx) {
 	sent := &tx.commit
 	c := Commit{
 		Namespace: t.cfg.Namespace, Slot: sent.Shard.Slot,
-		Began: *tx.began, Duration: time.Since(*tx.began),
+		Began: tx.began, Duration: time.Since(tx.began),
 		Attempts: int(sent.Tries), Batch: int(sent.Batch),
 		Commands: len(tx.cmds), Events: len(sent.Events) + len(sent.Outcome.Emitted),
 		Err: tx.err,

@@ -29,7 +29,7 @@ func outcomeError(out *commit.Outcome, tx *Tx) error {
 	case commit.Aborted, commit.Rejected:
 		return tx.abortError(out)
 	case commit.Full:
-		return tx.t.outboxFull(tx.commit.Shard.Slot, out.Text)
+		return tx.t.outboxFull(tx.home.Slot, out.Text)
 	case commit.Failed:
 		return tx.commandError(out)
 	case commit.Broken:

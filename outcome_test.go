@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -12,7 +13,9 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/luatx/luatx/internal/commit"
+	"github.com/luatx/luatx/internal/shard"
 	"github.com/luatx/luatx/internal/slot"
+	"github.com/luatx/luatx/internal/test/assert"
 	"github.com/luatx/luatx/internal/test/redistest"
 	"github.com/luatx/luatx/message"
 )
@@ -147,10 +150,10 @@ func TestReceiptOfAPositionNamesIt(t *testing.T) {
 	tr.cfg.Namespace = "shop-in-the-north"
 	deadline := time.UnixMilli(1_800_000_000_000)
 	for home, owner := range map[int]string{77: " 3 first epoch", 0: " 3 first", slot.Count - 1: " 3 "} {
-		tx := &Tx{t: tr, commit: commit.Commit{
+		tx := &Tx{t: tr, sent: &sent{commit: commit.Commit{
 			Shard: tr.shards.Shard(home), Token: "0123456789", NotAfter: deadline,
 			Position: &commit.Position{Field: "orders\x007", Offset: "42", After: "41", Owner: owner},
-		}}
+		}}}
 		got, err := newReceipt(tx).parse()
 		want := receiptParts{
 			slot: home, position: &commit.Position{Field: "orders\x007", Offset: "42", Owner: owner}, token: "0123456789",
@@ -170,7 +173,7 @@ func TestReceiptExpiresWithTheShorterRetentionOfBothTransactors(t *testing.T) {
 		redistest.Must(t, err)
 		return tr
 	}
-	day, hour, sent := keeping(24*time.Hour), keeping(time.Hour), time.UnixMilli(1_800_000_000_000)
+	day, hour, began := keeping(24*time.Hour), keeping(time.Hour), time.UnixMilli(1_800_000_000_000)
 	for name, c := range map[string]struct {
 		committed, resolves *Transactor
 		retention           time.Duration
@@ -179,11 +182,11 @@ func TestReceiptExpiresWithTheShorterRetentionOfBothTransactors(t *testing.T) {
 		"a shorter one of the commit":  {hour, day, time.Hour},
 		"a shorter one of the resolve": {day, hour, time.Hour},
 	} {
-		receipt := newReceipt(&Tx{t: c.committed, commit: commit.Commit{
-			Shard: day.shards.Shard(7), Digest: "0123456789abcdef", Token: "0123456789", NotAfter: sent.Add(c.committed.cfg.CommitTimeout + slack),
-		}})
+		receipt := newReceipt(&Tx{t: c.committed, sent: &sent{commit: commit.Commit{
+			Shard: day.shards.Shard(7), Digest: "0123456789abcdef", Token: "0123456789", NotAfter: began.Add(c.committed.cfg.CommitTimeout + slack),
+		}}})
 		for late, want := range map[time.Duration]error{0: ErrExpired, time.Millisecond: ErrReceiptExpired} {
-			server.SetTime(sent.Add(c.retention + late))
+			server.SetTime(began.Add(c.retention + late))
 			if _, err := c.resolves.Resolve(t.Context(), receipt); !errors.Is(err, want) {
 				t.Errorf("%s, %v after it: %v, want %v", name, late, err, want)
 			}
@@ -191,7 +194,7 @@ func TestReceiptExpiresWithTheShorterRetentionOfBothTransactors(t *testing.T) {
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	receipt := newReceipt(&Tx{t: day, commit: commit.Commit{Shard: day.shards.Shard(7), Digest: "0123456789abcdef", Token: "0123456789", NotAfter: sent}})
+	receipt := newReceipt(&Tx{t: day, sent: &sent{commit: commit.Commit{Shard: day.shards.Shard(7), Digest: "0123456789abcdef", Token: "0123456789", NotAfter: began}}})
 	if _, err := day.Resolve(ctx, receipt); !errors.Is(err, context.Canceled) {
 		t.Errorf("a caller that has left: %v", err)
 	}
@@ -297,5 +300,48 @@ func TestEventIDMustBeUTF8(t *testing.T) {
 	}
 	if err := begun(unconnected(t)).Emit(Event{ID: "ä", Attributes: attrs}); err != nil {
 		t.Error(err)
+	}
+}
+
+func TestMemoryIsOnlyReusedIfNobodyElseHasIt(t *testing.T) {
+	t.Parallel()
+	committed := commit.Outcome{State: commit.Committed}
+	for name, c := range map[string]struct {
+		sent   sent
+		events []shard.Event
+		reused bool // the state
+		bodies int  // that are reused
+	}{
+		"one request, no relay":  {sent{commit: commit.Commit{Tries: 1, Outcome: committed}}, own(2), true, 2},
+		"a relay has the events": {sent{commit: commit.Commit{Tries: 1, Outcome: committed}, relay: noRelay{}}, own(2), true, 0},
+		"the caller's own body":  {sent{commit: commit.Commit{Tries: 1, Outcome: committed}}, []shard.Event{{Body: []byte("{}")}}, true, 0},
+		"a second request":       {sent{commit: commit.Commit{Tries: 2, Outcome: committed}}, own(1), false, 0},
+		"not sent":               {sent{commit: commit.Commit{Outcome: committed}}, own(1), false, 0},
+		"replayed":               {sent{commit: commit.Commit{Tries: 1, Outcome: commit.Outcome{State: commit.Replayed}}}, own(1), false, 0},
+		"an error":               {sent{commit: commit.Commit{Tries: 1, Outcome: committed}, err: context.Canceled}, own(1), false, 0},
+	} {
+		c.sent.commit.Events = c.events
+		m, tx := new(memory), &Tx{sent: &c.sent}
+		m.reclaim(tx)
+		if reused := tx.sent == nil; reused != c.reused {
+			t.Errorf("%s: reused %t, want %t", name, reused, c.reused)
+		}
+		assert.Equal(t, len(c.sent.bodies), c.bodies, "%s: bodies", name)
+		if c.reused && (len(c.sent.commit.Events) > 0 || c.sent.commit.Tries > 0 || c.sent.relay != nil) {
+			t.Errorf("%s: something is left: %+v", name, c.sent)
+		}
+	}
+}
+
+// own returns events whose bodies the transaction has created.
+func own(n int) []shard.Event {
+	return slices.Repeat([]shard.Event{{Body: []byte("{}"), Own: true}}, n)
+}
+
+func TestSpareReturnsEachBodyOnce(t *testing.T) {
+	t.Parallel()
+	s := &sent{bodies: [][]byte{[]byte("a"), []byte("b")}}
+	for _, want := range []string{"b", "a", ""} {
+		assert.Equal(t, string(s.spare()), want, "the body")
 	}
 }

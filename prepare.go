@@ -90,7 +90,7 @@ func lay(args []any) (commit.Command, []int, error) {
 		return commit.Command{}, nil, err
 	}
 	keys, err := spec.Keys(args)
-	args, _ = command.Exact(args)
+	args, _ = spec.Exact(args)
 	return commit.Command{Head: spec.Head(args), Args: args}, keys, err
 }
 

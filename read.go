@@ -87,7 +87,7 @@ func (tx *Tx) guard(ctx context.Context, cmds []redis.Cmder) error {
 			}
 			keys = append(keys, key)
 		}
-		args, _ = command.Exact(args)
+		args, _ = spec.Exact(args)
 		guards[i] = commit.Guard{Order: guardOrders[spec.Guard], Args: args}
 	}
 	if len(guards) == 0 {
@@ -98,7 +98,7 @@ func (tx *Tx) guard(ctx context.Context, cmds []redis.Cmder) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, tx.t.cfg.CommitTimeout)
 	defer cancel()
-	reads, err := tx.t.commits.Read(ctx, tx.commit.Shard, keys, guards, tx.guardRoom())
+	reads, err := tx.t.commits.Read(ctx, tx.home, keys, guards, tx.guardRoom())
 	if err != nil {
 		return fmt.Errorf("luatx: read: %w", err)
 	}
@@ -178,7 +178,7 @@ func (tx *Tx) verify(ctx context.Context) error {
 	}
 	ctx, cancel := tx.lookup(ctx)
 	defer cancel()
-	reads, err := tx.t.commits.Read(ctx, tx.commit.Shard, keys, guards, tx.t.cfg.GuardBytes)
+	reads, err := tx.t.commits.Read(ctx, tx.home, keys, guards, tx.t.cfg.GuardBytes)
 	if err != nil {
 		tx.t.cfg.Logger.Warn("luatx: the guarded reads could not be verified", "error", err)
 		return fmt.Errorf("luatx: verify the guarded reads: %w", err)

@@ -131,7 +131,7 @@ func (t *Transactor) Resolve(ctx context.Context, receipt Receipt) (Result, erro
 			return Result{}, fmt.Errorf("luatx: resolve: %w", ErrReceiptExpired)
 		}
 	}
-	if err := outcomeError(&commit.Outcome{State: state, Text: text}, &Tx{t: t, commit: commit.Commit{Shard: home}}); err != nil {
+	if err := outcomeError(&commit.Outcome{State: state, Text: text}, &Tx{t: t, home: home}); err != nil {
 		return Result{}, err
 	}
 	return Result{Outcome: outcomes[state]}, nil
@@ -149,7 +149,7 @@ func (tx *Tx) Seen(ctx context.Context) (bool, error) {
 	}
 	ctx, cancel := tx.lookup(ctx)
 	defer cancel()
-	state, text, _, err := tx.t.commits.Resolve(ctx, tx.commit.Shard, digest, tx.position(), "", time.Time{})
+	state, text, _, err := tx.t.commits.Resolve(ctx, tx.home, digest, tx.position(), "", time.Time{})
 	switch {
 	case err != nil:
 		return false, err

@@ -30,7 +30,9 @@ func (t *Transactor) Transact(ctx context.Context, aggregate string, fn func(*Tx
 		tx, result, err := t.run(ctx, c)
 		if tx != nil {
 			t.send(ctx, []*Tx{tx})
-			result, err = t.finish(ctx, tx)
+			if result, err = t.finish(ctx, tx); err == nil {
+				t.memory.reclaim(tx)
+			}
 		}
 		if again, err := t.retries(ctx, n, err); !again {
 			return result, err
@@ -121,12 +123,12 @@ func (t *Transactor) begin(tag, aggregate string, d *delivery) *Tx {
 		t:         t,
 		tag:       tag,
 		aggregate: aggregate,
-		commit:    commit.Commit{Shard: t.shards.Shard(slot.OfTag(tag))},
 		delivery:  d,
 		recorded:  link.NewRecording(t.inside),
 		id:        MessageID{ID: d.base()},
+		home:      t.shards.Shard(slot.OfTag(tag)),
 	}
-	tx.commit.Events = tx.few.events[:0]
+	tx.sent = t.memory.take(tx.home)
 	t.source.Init(&tx.recorder, (*recording)(tx))
 	return tx
 }

@@ -42,7 +42,7 @@ type Transactor struct {
 	source   *record.Source
 	filler   *record.Filler
 	clock    atomic.Pointer[reading]
-	bodies   bodies
+	memory   memory
 
 	checks  flight.Group
 	checked atomic.Bool
@@ -55,6 +55,8 @@ type linked = link.Point
 // New returns a Transactor that uses client, which the caller closes. New does no I/O. It returns an error if client is nil, is a
 // redis.Ring, which does not hash keys as a cluster does, or is a cluster client that reads from replicas, which may lack the
 // latest writes. It also returns an error if cfg is invalid.
+//
+// A hook of the client must not keep the arguments of a command that has returned, because later commits reuse their memory.
 func New(client redis.UniversalClient, cfg Config) (*Transactor, error) {
 	if client == nil {
 		return nil, errors.New("luatx: the client is nil")

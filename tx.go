@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -42,12 +43,15 @@ type Tx struct {
 	guardBytes int // of the guarded reads' commands
 	guardSize  int // of the guarded reads' replies, as Config.GuardBytes counts them
 	id         MessageID
+	sum        identity.Sum // of the id, once summed is true
+	summed     bool
 	keep       bool // stores the replies for a retry
 	claimed    bool
+	events     int // emitted
 	entries    int // added to streams by Publish
 
-	commit commit.Commit // Emit adds the events; assemble sets the rest
-	sent
+	home  shard.Shard
+	*sent // nil once another transaction may use it
 }
 
 // recorded gives the inbox of positions access to the transaction.
@@ -55,11 +59,12 @@ type recorded = link.Recording
 
 // sent is the state of a transaction's commit.
 type sent struct {
+	commit   commit.Commit // Emit adds the events; assemble sets the rest
 	cmds     []redis.Cmder
 	relay    link.Relay // nil if no relay must be notified
 	reserved bool       // the relay has reserved a slot
 	err      error      // nil if the outcome is committed
-	began    *time.Time // set if there is an Observer; a pointer keeps Tx small without one
+	began    time.Time  // set if there is an Observer
 
 	few struct { // initial storage for the lists of the commit
 		events   [1]shard.Event
@@ -68,6 +73,51 @@ type sent struct {
 		order    [4]int
 		ran      [4]redis.Cmder
 	}
+	bodies [][]byte // memory for the bodies of events
+}
+
+// memory is what committed transactions leave to later ones. Without it, the client allocates twice as much for a small transaction,
+// and the garbage collector takes a third of its CPU time for events of 100 KB.
+type memory struct{ free sync.Pool }
+
+// take returns the state of a new transaction.
+func (m *memory) take(home shard.Shard) *sent {
+	s, ok := m.free.Get().(*sent)
+	if !ok {
+		s = new(sent)
+	}
+	s.commit.Shard, s.commit.Events = home, s.few.events[:0]
+	return s
+}
+
+// reclaim takes the state of a transaction if no one else uses it: the server has replied to the only request, and committed. An
+// inline relay keeps the bodies of the events, which it publishes. The transaction has no state afterwards.
+func (m *memory) reclaim(tx *Tx) {
+	s := tx.sent
+	if s.err != nil || s.commit.Tries != 1 || s.commit.Outcome.State != commit.Committed {
+		return
+	}
+	tx.sent = nil
+	bodies := s.bodies
+	for _, e := range s.commit.Events {
+		if e.Own && s.relay == nil {
+			bodies = append(bodies, e.Body)
+		}
+	}
+	s.commit.Reset()
+	*s = sent{commit: s.commit, bodies: bodies}
+	m.free.Put(s)
+}
+
+// spare returns memory for the body of an event, or nil.
+func (s *sent) spare() []byte {
+	last := len(s.bodies) - 1
+	if last < 0 {
+		return nil
+	}
+	body := s.bodies[last]
+	s.bodies = slices.Delete(s.bodies, last, last+1)
+	return body
 }
 
 // Context returns a copy of parent that carries the transaction, for adapters that use CmdableFromContext.
@@ -99,11 +149,12 @@ func (tx *Tx) Emit(event Event) error {
 	if tx.closed.Load() {
 		return ErrTxClosed
 	}
-	stored, err := event.encode(&tx.t.cfg, tx.nextID(), tx.t.bodies.spare())
+	stored, err := event.encode(&tx.t.cfg, tx.nextID(), tx.spare())
 	if err != nil {
 		return err
 	}
 	tx.commit.Events = append(tx.commit.Events, stored)
+	tx.events++
 	return nil
 }
 
@@ -164,7 +215,7 @@ func (tx *Tx) EventID() string {
 }
 
 func (tx *Tx) nextID() string {
-	return tx.identity().EventID(len(tx.commit.Events))
+	return tx.identity().EventID(tx.events)
 }
 
 // Claim makes the commit conditional on id: it takes effect only if no other delivery or call has committed the id for the
@@ -183,18 +234,22 @@ func (tx *Tx) Claim(id MessageID) error {
 	case len(tx.commit.Events) > 0:
 		return errors.New("luatx: the id came after an event; put inbox.Middleware before outbox.Middleware")
 	}
-	tx.id, tx.claimed = id, true
+	tx.id, tx.claimed, tx.summed = id, true, false
 	return nil
 }
 
-// identity returns the identity from which the inbox id and the ids of events are derived. A message without an aggregate is
-// identified within the tag of its stream, written in braces.
-func (tx *Tx) identity() identity.ID {
-	aggregate := tx.aggregate
-	if aggregate == "" {
-		aggregate = "{" + tx.tag + "}"
+// identity returns the hash from which the inbox id and the ids of events are derived. A message without an aggregate is
+// identified within the tag of its stream, written in braces. The caller holds tx.mu.
+func (tx *Tx) identity() identity.Sum {
+	if !tx.summed {
+		aggregate := tx.aggregate
+		if aggregate == "" {
+			aggregate = "{" + tx.tag + "}"
+		}
+		tx.sum = identity.ID{Aggregate: aggregate, Scope: tx.id.Scope, Source: tx.id.Source, ID: tx.id.ID}.Sum()
+		tx.summed = true
 	}
-	return identity.ID{Aggregate: aggregate, Scope: tx.id.Scope, Source: tx.id.Source, ID: tx.id.ID}
+	return tx.sum
 }
 
 // position returns the position that the commit moves instead of marking the id, or nil.

@@ -85,32 +85,6 @@ func TestGatheredTransactionsAreSortedByTheirEntriesThenByTheirOffsets(t *testin
 	}
 }
 
-func TestMemoryOfEventsIsOnlyReusedIfNobodyElseHasIt(t *testing.T) {
-	t.Parallel()
-	large := func() []byte { return make([]byte, 9000) }
-	committed := commit.Outcome{State: commit.Committed}
-	own := func() []shard.Event { return []shard.Event{{Body: large(), Own: true}, {Body: large(), Own: true}} }
-	for name, c := range map[string]struct {
-		tx     *Tx
-		reused bool
-	}{
-		"one request, no relay":  {&Tx{commit: commit.Commit{Tries: 1, Outcome: committed, Events: own()}}, true},
-		"a relay has it":         {&Tx{commit: commit.Commit{Tries: 1, Outcome: committed, Events: own()}, sent: sent{relay: noRelay{}}}, false},
-		"a second request":       {&Tx{commit: commit.Commit{Tries: 2, Outcome: committed, Events: own()}}, false},
-		"replayed":               {&Tx{commit: commit.Commit{Tries: 1, Outcome: commit.Outcome{State: commit.Replayed}, Events: own()}}, false},
-		"the caller's own body":  {&Tx{commit: commit.Commit{Tries: 1, Outcome: committed, Events: []shard.Event{{Body: large()}}}}, false},
-		"not worth to keep":      {&Tx{commit: commit.Commit{Tries: 1, Outcome: committed, Events: []shard.Event{{Body: make([]byte, 100), Own: true}}}}, false},
-		"a relay and two of two": {&Tx{commit: commit.Commit{Tries: 2, Outcome: committed, Events: own()}, sent: sent{relay: noRelay{}}}, false},
-	} {
-		new(bodies).reclaim(c.tx)
-		for i, event := range c.tx.commit.Events {
-			if (event.Body == nil) != c.reused {
-				t.Errorf("%s: event %d of %d bytes, reused %t, want %t", name, i, len(event.Body), event.Body == nil, c.reused)
-			}
-		}
-	}
-}
-
 type noRelay struct{}
 
 func (noRelay) Reserve() (time.Duration, bool)     { return 0, false }

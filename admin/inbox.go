@@ -36,7 +36,7 @@ func (o *Operator) Known(ctx context.Context, aggregate string, id luatx.Message
 	if err != nil {
 		return Mark{}, err
 	}
-	m, err := o.scripts.Mark(ctx, o.scripts.Shard(n), named.Digest())
+	m, err := o.scripts.Mark(ctx, o.scripts.Shard(n), named.Sum().Digest())
 	if err == nil && m.Identity != "" && m.Identity != o.scripts.Identity() {
 		err = fmt.Errorf("the shard belongs to %q", m.Identity)
 	}
@@ -63,7 +63,7 @@ func (o *Operator) Forget(ctx context.Context, aggregate string, id luatx.Messag
 	}
 	ctx, cancel := context.WithTimeout(ctx, o.transactor.Config().CommitTimeout)
 	defer cancel()
-	known, err := o.scripts.Forget(ctx, o.scripts.Shard(n), o.act(reason), named.Digest(), fmt.Sprintf("%s %s %s %s", aggregate, id.Scope, id.Source, id.ID))
+	known, err := o.scripts.Forget(ctx, o.scripts.Shard(n), o.act(reason), named.Sum().Digest(), fmt.Sprintf("%s %s %s %s", aggregate, id.Scope, id.Source, id.ID))
 	if err != nil {
 		return false, fmt.Errorf("admin: forget in slot %d: %w", n, err)
 	}

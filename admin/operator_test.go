@@ -210,7 +210,7 @@ func TestForgetRemovesBothGenerationsRepliesAndRollbackFailure(t *testing.T) {
 		tr, op := admintest.Service(t, client, 1)
 		shard := link.Of(tr).Scripts.Shard(tr.Keyspace().Slots()[0])
 		id := luatx.MessageID{Scope: "s", ID: "1"}
-		digest := identity.ID{Aggregate: "a", Scope: "s", ID: "1"}.Digest()
+		digest := identity.ID{Aggregate: "a", Scope: "s", ID: "1"}.Sum().Digest()
 		admintest.Emit(t, tr, "a", "e")
 		for _, name := range []string{"inbox:b", "results", "results:b", "broken"} {
 			redistest.Must(t, client.HSet(ctx, shard.Key(name), digest, "left").Err())

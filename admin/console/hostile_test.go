@@ -80,7 +80,7 @@ func newHostileService(t *testing.T) hostileService {
 		"operation", hostileText("operation"), "who", hostileText("recorded who"), "act", hostileText("act"), "why", hostileText("recorded why"),
 	}}).Err())
 	redistest.Must(t, client.HSet(ctx, shard.Key("attempts"), hostileText("orphan"), "1").Err())
-	digest := identity.ID{Aggregate: "a", Scope: hostileText("scope"), Source: hostileText("source"), ID: hostileText("message")}.Digest()
+	digest := identity.ID{Aggregate: "a", Scope: hostileText("scope"), Source: hostileText("source"), ID: hostileText("message")}.Sum().Digest()
 	redistest.Must(t, client.HSet(ctx, shard.Key("inbox:b"), digest, "x").Err())
 	redistest.Must(t, client.HSet(ctx, shard.Key("broken"), digest, hostileText("left")).Err())
 

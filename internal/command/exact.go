@@ -17,11 +17,15 @@ func Exact(args []any) (sent []any, read func(reply any) any) {
 		return args, nil
 	}
 	name, _ := args[0].(string)
-	r := table.find(name)
-	if r == nil {
-		return args, nil
+	if r := table.find(name); r != nil {
+		return r.spec.Exact(args)
 	}
-	switch r.spec.Name {
+	return args, nil
+}
+
+// Exact is the function Exact for the arguments of this command.
+func (s Spec) Exact(args []any) (sent []any, read func(reply any) any) {
+	switch s.Name {
 	case "INCR", "DECR", "INCRBY", "DECRBY", "HINCRBY":
 		return args, toInteger
 	case "BITFIELD", "BITFIELD_RO":

@@ -35,12 +35,12 @@ type Call struct {
 	size   int  // the weight in a flight; see seal
 
 	// The state of the call in flight. A caller that leaves the call in flight does not access these fields again.
-	ctx   context.Context
-	queue *nodeQueue
-	done  chan struct{} // closed when the call has its reply
-	in    *Call         // the call that carries this one: itself, or one that carries several loads
-	nth   int           // position of the load in that call
-	self  [1]*Call      // the call as a list
+	ctx    context.Context
+	queue  *nodeQueue
+	waiter *waiter
+	in     *Call    // the call that carries this one: itself, or one that carries several loads
+	nth    int      // position of the load in that call
+	self   [1]*Call // the call as a list
 
 	// The reply of a call that carries loads.
 	reply    any
@@ -118,8 +118,8 @@ func (c *Call) seal() {
 }
 
 // wait prepares the call for the queue of its node.
-func (c *Call) wait(ctx context.Context, l *nodeQueue) {
-	c.ctx, c.queue, c.done, c.in = ctx, l, make(chan struct{}), nil
+func (c *Call) wait(ctx context.Context, l *nodeQueue, w *waiter) {
+	c.ctx, c.queue, c.waiter, c.in = ctx, l, w, nil
 }
 
 // share combines loads that fit together into scripts of up to maxBatch loads, and returns the scripts of a batch of

@@ -37,7 +37,7 @@ const (
 type queue struct {
 	runner *Runner
 
-	timers sync.Pool // for waiting callers
+	waiters sync.Pool // those that no call uses
 
 	mu    sync.Mutex
 	nodes map[string]*nodeQueue // by the node's address
@@ -66,7 +66,7 @@ func (q *queue) round(ctx context.Context, calls []*Call) {
 	}
 	for _, c := range calls {
 		c.seal()
-		c.wait(ctx, q.nodeQueue(q.node(ctx, c.Key)))
+		c.wait(ctx, q.nodeQueue(q.node(ctx, c.Key)), q.waiter())
 	}
 	q.push(calls)
 	for _, c := range calls {
@@ -194,42 +194,46 @@ func (q *queue) await(ctx context.Context, c *Call) {
 		return
 	}
 	select {
-	case <-c.done:
+	case <-c.waiter.done:
 		c.settle()
 	default:
 		c.Failure, c.Unanswered = over, true // the flight continues for the other calls
 	}
 }
 
-// wait returns nil when the call has its reply. If the caller no longer waits, it returns the reason.
-func (q *queue) wait(ctx context.Context, c *Call) error {
-	var up <-chan time.Time
-	if !c.Until.IsZero() {
-		timer := q.timer(time.Until(c.Until))
-		defer func() {
-			timer.Stop()
-			q.timers.Put(timer)
-		}()
-		up = timer.C
-	}
-	select {
-	case <-c.done:
-		return nil
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	case <-up:
-		return context.DeadlineExceeded
-	}
+// waiter is what the caller of a call waits with. Once the call has its reply, another call may use it.
+type waiter struct {
+	done  chan struct{} // receives a value when the call has its reply
+	timer *time.Timer
 }
 
-// timer returns a timer that is not in use.
-func (q *queue) timer(d time.Duration) *time.Timer {
-	timer, known := q.timers.Get().(*time.Timer)
-	if !known {
-		return time.NewTimer(d)
+// waiter returns a waiter that no call uses.
+func (q *queue) waiter() *waiter {
+	if w, known := q.waiters.Get().(*waiter); known {
+		return w
 	}
-	timer.Reset(d)
-	return timer
+	w := &waiter{make(chan struct{}, 1), time.NewTimer(time.Hour)}
+	w.timer.Stop()
+	return w
+}
+
+// wait returns nil when the call has its reply. If the caller no longer waits, it returns the reason.
+func (q *queue) wait(ctx context.Context, c *Call) error {
+	w := c.waiter
+	if !c.Until.IsZero() {
+		w.timer.Reset(time.Until(c.Until))
+	}
+	select {
+	case <-w.done:
+		w.timer.Stop()
+		q.waiters.Put(w)
+		return nil
+	case <-ctx.Done():
+		w.timer.Stop()
+		return context.Cause(ctx)
+	case <-w.timer.C:
+		return context.DeadlineExceeded
+	}
 }
 
 // withdraw removes a call that has not been sent. It returns false if the call was sent.
@@ -251,7 +255,7 @@ func (r *Runner) fly(batch []*Call) {
 	defer cancel()
 	r.exchange(ctx, share(batch))
 	for _, c := range batch {
-		close(c.done)
+		c.waiter.done <- struct{}{}
 	}
 }
 

@@ -1,6 +1,7 @@
 package eval
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -56,15 +57,15 @@ func TestCallerThatLeavesTogetherWithItsReplyGetsTheReply(t *testing.T) {
 	leave()
 	q := &queue{}
 	for range 100 {
-		c := &Call{queue: &nodeQueue{}, done: make(chan struct{}), in: &Call{err: failed, members: 3}}
-		close(c.done)
+		c := &Call{queue: &nodeQueue{}, waiter: q.waiter(), in: &Call{err: failed, members: 3}}
+		c.waiter.done <- struct{}{}
 		q.await(ctx, c)
 		if !errors.Is(c.Failure, failed) || c.Batch != 3 || c.Unanswered {
 			left++
 		}
 	}
 	assert.Equal(t, left, 0, "calls that lost their reply")
-	late := &Call{queue: &nodeQueue{}, done: make(chan struct{}), in: &Call{}}
+	late := &Call{queue: &nodeQueue{}, waiter: q.waiter(), in: &Call{}}
 	q.await(ctx, late)
 	assert.Is(t, late.Failure, context.Canceled, "a call without a reply")
 	assert.Equal(t, late.Unanswered, true, "its flight goes on")
@@ -120,15 +121,30 @@ func TestQueuesOfAThousandNodesAreKept(t *testing.T) {
 	assert.Equal(t, len(q.nodes), 1, "queues after one more")
 }
 
-func TestTimerThatWasUsedBeforeFiresAgain(t *testing.T) {
+func TestWaiterThatWasUsedBeforeWaitsForTheNextCall(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		q, began := &queue{}, time.Now()
-		for i := range 20 {
-			timer := q.timer(time.Second)
-			<-timer.C
-			assert.Equal(t, time.Since(began), time.Duration(i+1)*time.Second, "when the timer fires")
-			q.timers.Put(timer)
+		q := &queue{}
+		wait := func(until, reply time.Duration) (error, time.Duration) {
+			began := time.Now()
+			c := &Call{waiter: q.waiter()}
+			if until > 0 {
+				c.Until = began.Add(until)
+			}
+			time.AfterFunc(reply, func() { c.waiter.done <- struct{}{} })
+			err := q.wait(t.Context(), c)
+			return err, time.Since(began)
+		}
+		for range 20 {
+			for _, until := range []time.Duration{0, time.Second, 0} { // 0: the caller waits for ever
+				reply := cmp.Or(until/2, 3*time.Hour)
+				err, took := wait(until, reply)
+				assert.Equal(t, err, nil, "a call with a reply")
+				assert.Equal(t, took, reply, "when the call has its reply")
+			}
+			err, took := wait(time.Minute, time.Hour)
+			assert.Is(t, err, context.DeadlineExceeded, "a call without a reply in time")
+			assert.Equal(t, took, time.Minute, "when it has no more time")
 		}
 	})
 }

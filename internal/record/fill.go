@@ -51,8 +51,10 @@ func (f *Filler) Fill(cmds []redis.Cmder, replies []any) error {
 	var rest []redis.Cmder
 	var frames []byte
 	for i, reply := range replies {
-		if _, read := command.Exact(cmds[i].Args()); read != nil {
-			reply = read(reply)
+		if _, exact := reply.(int64); !exact {
+			if _, read := command.Exact(cmds[i].Args()); read != nil {
+				reply = read(reply)
+			}
 		}
 		if set(cmds[i], reply) {
 			continue

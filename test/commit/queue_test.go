@@ -253,7 +253,7 @@ func TestGatheredMessagesWaitUntilEachOutcomeIsKnown(t *testing.T) {
 	n := rig.Key(t, tr, "a", "n")
 	r := rig.NewCounter(t, tr, client, n)
 	rig.Warm(t, tr)
-	first := identity.ID{Aggregate: "a", Scope: tr.Config().Namespace + "/orders", Source: "/shop", ID: "0"}.Digest()
+	first := identity.ID{Aggregate: "a", Scope: tr.Config().Namespace + "/orders", Source: "/shop", ID: "0"}.Sum().Digest()
 	commits, lookups := respproxy.Containing(rig.ScriptSHA(t, tr, "commit")), respproxy.Containing(rig.ScriptSHA(t, tr, "resolve"))
 	var arrived atomic.Bool
 	var ofFirst atomic.Int64

@@ -231,9 +231,12 @@ func TestTxIsClosedAfterItsFunction(t *testing.T) {
 	_, client := redistest.Mini(t)
 	ctx, tr := redistest.Soon(t), rig.NewTransactor(t, client)
 	var kept *luatx.Tx
+	var eventID string
 	var cmdable redis.Cmdable
 	_, err := tr.Transact(ctx, "a", func(tx *luatx.Tx) error {
 		kept, cmdable = tx, luatx.CmdableFromContext(tx.Context(ctx), client)
+		redistest.Must(t, rig.Emit(tx))
+		eventID = tx.EventID()
 		if _, err := tr.Transact(tx.Context(ctx), "a", func(*luatx.Tx) error { return nil }); !errors.Is(err, luatx.ErrNested) {
 			t.Errorf("Transact inside a transaction: %v", err)
 		}
@@ -249,6 +252,10 @@ func TestTxIsClosedAfterItsFunction(t *testing.T) {
 	}
 	if err := kept.Emit(luatx.Event{Body: []byte("{}")}); !errors.Is(err, luatx.ErrTxClosed) {
 		t.Errorf("Emit after the commit: %v", err)
+	}
+	assert.Equal(t, kept.EventID(), eventID, "the id of the next event")
+	if seen, err := kept.Seen(ctx); err != nil || seen {
+		t.Errorf("Seen after the commit: %t, %v", seen, err)
 	}
 	assert.Equal(t, client.Get(ctx, rig.Key(t, tr, "a")).Val(), "1", "the key")
 }
