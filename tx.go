@@ -94,7 +94,7 @@ func (m *memory) take(home shard.Shard) *sent {
 // inline relay keeps the bodies of the events, which it publishes. The transaction has no state afterwards.
 func (m *memory) reclaim(tx *Tx) {
 	s := tx.sent
-	if s.err != nil || s.commit.Tries != 1 || s.commit.Outcome.State != commit.Committed {
+	if c := &s.commit; s.err != nil || c.Tries != 1 || c.Unanswered || c.Outcome.State != commit.Committed {
 		return
 	}
 	tx.sent = nil
