@@ -104,8 +104,7 @@ func (m *memory) reclaim(tx *Tx) {
 			bodies = append(bodies, e.Body)
 		}
 	}
-	s.commit.Reset()
-	*s = sent{commit: s.commit, bodies: bodies}
+	*s = sent{bodies: bodies}
 	m.free.Put(s)
 }
 

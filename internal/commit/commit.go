@@ -95,15 +95,6 @@ type Commit struct {
 	notAfter int64     // in ms, as it is sent
 	args     int       // number of arguments after the head and the digests
 	staged   bool      // the body of an event has a separate key; see stage
-
-	argv, copies []any // memory for the arguments of the call, and for those that are copied
-}
-
-// Reset makes a finished commit empty, so that another one can use its memory.
-func (c *Commit) Reset() {
-	clear(c.argv)
-	clear(c.copies)
-	*c = Commit{argv: c.argv[:0], copies: c.copies[:0]}
 }
 
 // Calls reports whether the transaction calls procedures, which may emit events.

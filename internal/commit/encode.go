@@ -45,7 +45,7 @@ func (c *Commit) Pack(calls []*eval.Call) (script *eval.Script, argv []any, ahea
 	if input.Ack != AckNone {
 		keys += inputKeys
 	}
-	argv = append(c.general.Argv(c.argv, keys, args), c.Shard.CommitKeys()...)
+	argv = append(c.general.Argv(keys, args), c.Shard.CommitKeys()...)
 	if input.Ack != AckNone {
 		argv = append(argv, &input.Stream, group.TakenKey(input.Stream))
 	}
@@ -60,7 +60,6 @@ func (c *Commit) Pack(calls []*eval.Call) (script *eval.Script, argv []any, ahea
 		argv = of(call).append(argv)
 		ahead = of(call).stores(ahead)
 	}
-	c.argv = argv
 	return c.general, argv, ahead
 }
 
@@ -71,7 +70,7 @@ func (k *compiled) pack(calls []*eval.Call) (*eval.Script, []any) {
 		script = k.batch
 	}
 	first := of(calls[0])
-	argv := script.Argv(first.argv, k.keyCount()+len(calls)*len(k.steps), k.head()+len(calls)*k.width())
+	argv := script.Argv(k.keyCount()+len(calls)*len(k.steps), k.head()+len(calls)*k.width())
 	argv = k.ownKeys(argv, first.Shard)
 	if k.ack != AckNone {
 		argv = append(argv, &first.Input.Stream, group.TakenKey(first.Input.Stream))
@@ -109,7 +108,6 @@ func (k *compiled) pack(calls []*eval.Call) (*eval.Script, []any) {
 			argv = append(argv, command.Args[2:]...)
 		}
 	}
-	first.argv = argv
 	return script, argv
 }
 
@@ -266,7 +264,7 @@ func (c *Commit) Seal() (args, bytes int) {
 	for i := range c.Commands {
 		n += len(c.Commands[i].Args)
 	}
-	copies := slices.Grow(c.copies[:0], n)
+	copies := make([]any, 0, n)
 	for i := range c.Guards {
 		args := &c.Guards[i].Args
 		bytes += c.Guards[i].Size
@@ -278,7 +276,6 @@ func (c *Commit) Seal() (args, bytes int) {
 		copies = appendFrozen(copies, *args, &bytes)
 		*args = copies[len(copies)-len(*args):]
 	}
-	c.copies = copies
 	for i := range c.Events {
 		e := &c.Events[i]
 		if !e.Own {

@@ -8,7 +8,6 @@ import (
 	"encoding/hex"
 	"iter"
 	"log/slog"
-	"slices"
 	"sync/atomic"
 
 	"github.com/redis/go-redis/v9"
@@ -23,9 +22,9 @@ type Script struct {
 }
 
 // Argv returns the first arguments of a call with the given number of keys. It has capacity for the keys and for args
-// arguments, and uses the memory of room if that is enough.
-func (s *Script) Argv(room []any, keys, args int) []any {
-	return append(slices.Grow(room[:0], FirstKey+keys+args), "evalsha", s.argument, keys)
+// arguments.
+func (s *Script) Argv(keys, args int) []any {
+	return append(make([]any, 0, FirstKey+keys+args), "evalsha", s.argument, keys)
 }
 
 // FirstKey is the index of the first key in the arguments of a call.

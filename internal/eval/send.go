@@ -60,7 +60,7 @@ func (r *Runner) EvalShared(ctx context.Context, script *Script, keys []string, 
 
 // NewCall returns a call that does not share its script.
 func NewCall(script *Script, keys []string, args []any) *Call {
-	argv := script.Argv(nil, len(keys), len(args))
+	argv := script.Argv(len(keys), len(args))
 	for _, key := range keys {
 		argv = append(argv, key)
 	}
