@@ -312,14 +312,16 @@ func TestMemoryIsOnlyReusedIfNobodyElseHasIt(t *testing.T) {
 		reused bool // the state
 		bodies int  // that are reused
 	}{
-		"one request, no relay":  {sent{commit: commit.Commit{Tries: 1, Outcome: committed}}, own(2), true, 2},
-		"a relay has the events": {sent{commit: commit.Commit{Tries: 1, Outcome: committed}, relay: noRelay{}}, own(2), true, 0},
-		"the caller's own body":  {sent{commit: commit.Commit{Tries: 1, Outcome: committed}}, []shard.Event{{Body: []byte("{}")}}, true, 0},
-		"a second request":       {sent{commit: commit.Commit{Tries: 2, Outcome: committed}}, own(1), false, 0},
-		"a resolved request":     {sent{commit: commit.Commit{Tries: 1, Unanswered: true, Outcome: committed}}, own(1), false, 0},
-		"not sent":               {sent{commit: commit.Commit{Outcome: committed}}, own(1), false, 0},
-		"replayed":               {sent{commit: commit.Commit{Tries: 1, Outcome: commit.Outcome{State: commit.Replayed}}}, own(1), false, 0},
-		"an error":               {sent{commit: commit.Commit{Tries: 1, Outcome: committed}, err: context.Canceled}, own(1), false, 0},
+		"more bodies than are kept": {sent{commit: commit.Commit{Tries: 1, Outcome: committed}}, own(17), true, 16},
+		"bodies that are left over": {sent{commit: commit.Commit{Tries: 1, Outcome: committed}, bodies: [][]byte{{}, {}, {}}}, own(1), true, 1},
+		"one request, no relay":     {sent{commit: commit.Commit{Tries: 1, Outcome: committed}}, own(2), true, 2},
+		"a relay has the events":    {sent{commit: commit.Commit{Tries: 1, Outcome: committed}, relay: noRelay{}}, own(2), true, 0},
+		"the caller's own body":     {sent{commit: commit.Commit{Tries: 1, Outcome: committed}}, []shard.Event{{Body: []byte("{}")}}, true, 0},
+		"a second request":          {sent{commit: commit.Commit{Tries: 2, Outcome: committed}}, own(1), false, 0},
+		"a resolved request":        {sent{commit: commit.Commit{Tries: 1, Unanswered: true, Outcome: committed}}, own(1), false, 0},
+		"not sent":                  {sent{commit: commit.Commit{Outcome: committed}}, own(1), false, 0},
+		"replayed":                  {sent{commit: commit.Commit{Tries: 1, Outcome: commit.Outcome{State: commit.Replayed}}}, own(1), false, 0},
+		"an error":                  {sent{commit: commit.Commit{Tries: 1, Outcome: committed}, err: context.Canceled}, own(1), false, 0},
 	} {
 		c.sent.commit.Events = c.events
 		m, tx := new(memory), &Tx{sent: &c.sent}

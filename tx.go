@@ -76,8 +76,11 @@ type sent struct {
 	bodies [][]byte // memory for the bodies of events
 }
 
-// memory is what committed transactions leave to later ones. Without it, the client allocates twice as much for a small transaction,
-// and the garbage collector takes a third of its CPU time for events of 100 KB.
+// maxBodies is the maximum number of bodies whose memory a transaction leaves to the next one.
+const maxBodies = 16
+
+// memory is what committed transactions leave to later ones. Without it, the client allocates 5 KB for a small transaction instead
+// of 3.3, and the garbage collector takes a third of its CPU time for events of 100 KB.
 type memory struct{ free sync.Pool }
 
 // take returns the state of a new transaction.
@@ -98,9 +101,10 @@ func (m *memory) reclaim(tx *Tx) {
 		return
 	}
 	tx.sent = nil
-	bodies := s.bodies
+	clear(s.bodies)
+	bodies := s.bodies[:0]
 	for _, e := range s.commit.Events {
-		if e.Own && s.relay == nil {
+		if e.Own && s.relay == nil && len(bodies) < maxBodies {
 			bodies = append(bodies, e.Body)
 		}
 	}
