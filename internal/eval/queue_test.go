@@ -125,7 +125,7 @@ func TestWaiterThatWasUsedBeforeWaitsForTheNextCall(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		q := &queue{}
-		wait := func(until, reply time.Duration) (error, time.Duration) {
+		wait := func(until, reply time.Duration) (time.Duration, error) {
 			began := time.Now()
 			c := &Call{waiter: q.waiter()}
 			if until > 0 {
@@ -133,16 +133,16 @@ func TestWaiterThatWasUsedBeforeWaitsForTheNextCall(t *testing.T) {
 			}
 			time.AfterFunc(reply, func() { c.waiter.done <- struct{}{} })
 			err := q.wait(t.Context(), c)
-			return err, time.Since(began)
+			return time.Since(began), err
 		}
 		for range 20 {
 			for _, until := range []time.Duration{0, time.Second, 0} { // 0: the caller waits for ever
 				reply := cmp.Or(until/2, 3*time.Hour)
-				err, took := wait(until, reply)
+				took, err := wait(until, reply)
 				assert.Equal(t, err, nil, "a call with a reply")
 				assert.Equal(t, took, reply, "when the call has its reply")
 			}
-			err, took := wait(time.Minute, time.Hour)
+			took, err := wait(time.Minute, time.Hour)
 			assert.Is(t, err, context.DeadlineExceeded, "a call without a reply in time")
 			assert.Equal(t, took, time.Minute, "when it has no more time")
 		}
