@@ -86,9 +86,8 @@ func (t *Transactor) attempt(ctx context.Context, calls []*batchCall) []*batchCa
 	var again []*batchCall
 	for _, c := range calls {
 		if c.tx != nil {
-			if c.Result, c.Err = t.finish(ctx, c.tx); c.Err == nil {
-				t.memory.reclaim(c.tx)
-			}
+			c.Result, c.Err = t.finish(ctx, c.tx)
+			t.memory.reclaim(c.tx)
 		}
 		if errors.Is(c.Err, ErrConflict) {
 			again = append(again, c)

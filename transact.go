@@ -30,9 +30,8 @@ func (t *Transactor) Transact(ctx context.Context, aggregate string, fn func(*Tx
 		tx, result, err := t.run(ctx, c)
 		if tx != nil {
 			t.send(ctx, []*Tx{tx})
-			if result, err = t.finish(ctx, tx); err == nil {
-				t.memory.reclaim(tx)
-			}
+			result, err = t.finish(ctx, tx)
+			t.memory.reclaim(tx)
 		}
 		if again, err := t.retries(ctx, n, err); !again {
 			return result, err

@@ -23,7 +23,7 @@ func Exact(args []any) (sent []any, read func(reply any) any) {
 	return args, nil
 }
 
-// Exact is the function Exact for the arguments of this command.
+// Exact is like the function Exact, for arguments that begin with this command.
 func (s Spec) Exact(args []any) (sent []any, read func(reply any) any) {
 	switch s.Name {
 	case "INCR", "DECR", "INCRBY", "DECRBY", "HINCRBY":
