@@ -202,9 +202,10 @@ func TestLoneCallerSendsAtOnceAndLaterCallersShareAScript(t *testing.T) {
 		assert.Equal(t, server.now, maxFlights, "round trips under way")
 		close(server.hold)
 		callers.Wait()
-		if want := [][]int{{1}, {1}, {1}, {1}, {32, 32}, {18, 18}}; server.most != maxFlights ||
-			!slices.EqualFunc(sorted(server.trips), sorted(want), slices.Equal) {
-			t.Errorf("the round trips carried %v, %d at a time", server.trips, server.most)
+		trips := sorted(server.trips)
+		alone := slices.IndexFunc(trips, func(scripts []int) bool { return !slices.Equal(scripts, []int{1}) })
+		if server.most != maxFlights || alone != maxFlights || len(trips) > 2*maxFlights {
+			t.Errorf("the round trips carried %v, %d at a time", trips, server.most)
 		}
 		assert.Equal(t, len(server.digests), maxFlights+100, "executed transactions")
 	})
@@ -241,27 +242,30 @@ func TestScriptHasCommitsOfAtMostOneInput(t *testing.T) {
 	}
 }
 
-func TestQueueSendsCallersInTheirOrder(t *testing.T) {
+func TestFlightsTakeCallersInTheirOrder(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		set, server := newCounter(t)
 		server.hold = make(chan struct{})
 		var callers sync.WaitGroup
-		var want []string
 		for i := range maxFlights + 50 {
 			b := sending(set, 0, fmt.Sprintf("%03d", i))
-			if i >= maxFlights {
-				want = append(want, b.Digest)
-			}
 			callers.Go(func() { set.Send(t.Context(), time.Time{}, []*Commit{b}) })
 			synctest.Wait()
 		}
 		close(server.hold)
 		callers.Wait()
-		got := slices.DeleteFunc(server.digests, func(digest string) bool { return !slices.Contains(want, digest) })
-		if !slices.Equal(got, want) {
+		var flights [][]string
+		left := server.digests
+		for _, scripts := range server.trips {
+			flights = append(flights, left[:scripts[0]])
+			left = left[scripts[0]:]
+		}
+		slices.SortFunc(flights, slices.Compare) // a flight may overtake another
+		if got := slices.Concat(flights...); !slices.IsSorted(got) {
 			t.Errorf("executed in the order %v", got)
 		}
+		assert.Equal(t, len(flights) < 3*maxFlights, true, "most callers shared a flight")
 	})
 }
 

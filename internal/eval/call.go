@@ -37,6 +37,7 @@ type Call struct {
 	// The state of the call in flight. A caller that leaves the call in flight does not access these fields again.
 	ctx    context.Context
 	queue  *nodeQueue
+	push   uint64 // the number of the push, which other calls may share
 	waiter *waiter
 	in     *Call    // the call that carries this one: itself, or one that carries several loads
 	nth    int      // position of the load in that call

@@ -13,11 +13,16 @@ import (
 func (r *Runner) direct(ctx context.Context, calls []*Call) {
 	for i, c := range calls {
 		bounded, cancel := within(ctx, c.Until)
-		c.pack()
-		r.exchange(bounded, calls[i:i+1])
-		c.settle()
+		r.trip(bounded, calls[i:i+1])
 		cancel()
 	}
+}
+
+// trip makes the round trip of a single call.
+func (r *Runner) trip(ctx context.Context, call []*Call) {
+	call[0].pack()
+	r.exchange(ctx, call)
+	call[0].settle()
 }
 
 // pipeline makes one round trip for calls and the tail, without other calls. On a cluster, go-redis makes one to each master.

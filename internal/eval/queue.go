@@ -30,7 +30,7 @@ const (
 
 // queue lets concurrent calls share round trips. If fewer flights than the limit are under way to a node, a caller
 // makes its own flight at once, in its own goroutine. Otherwise the call waits, and the first flight that returns takes
-// the waiting calls along. A call never waits for other calls to share with.
+// its share of the waiting calls along. A call never waits for other calls to share with.
 //
 // A flight is one round trip. A call that the server rejected or did not reply to returns to its caller, which retries it. A
 // migrating slot or a failing call thus does not delay other callers.
@@ -39,14 +39,17 @@ type queue struct {
 
 	waiters sync.Pool // those that no call uses
 
-	mu    sync.Mutex
-	nodes map[string]*nodeQueue // by the node's address
+	mu     sync.Mutex
+	nodes  map[string]*nodeQueue // by the node's address
+	pushes uint64                // number of calls of push
 }
 
 type nodeQueue struct {
 	flights int
+	flying  int           // calls in these flights
 	trip    time.Duration // moving average of the duration of round trips
 	waiting []*Call
+	bounds  bounds
 }
 
 // limit returns the maximum number of concurrent round trips.
@@ -59,8 +62,11 @@ func (l *nodeQueue) took(trip time.Duration) { l.trip += (trip - l.trip) / 8 }
 func (q *queue) round(ctx context.Context, calls []*Call) {
 	if len(calls) == 1 {
 		if l := q.nodeQueue(q.node(ctx, calls[0].Key)); q.enter(l) {
-			defer q.leave(l, time.Now())
-			q.runner.direct(ctx, calls)
+			began := time.Now()
+			defer q.leave(l, began)
+			bounded, cancel := l.bounds.within(ctx, began, calls[0].Until)
+			defer cancel()
+			q.runner.trip(bounded, calls)
 			return
 		}
 	}
@@ -112,12 +118,13 @@ func (q *queue) enter(l *nodeQueue) bool {
 		return false
 	}
 	l.flights++
+	l.flying++
 	return true
 }
 
 // leave passes the flight, which began at the given time, to the waiting calls.
 func (q *queue) leave(l *nodeQueue, began time.Time) {
-	if batch := q.next(l, time.Since(began)); len(batch) > 0 {
+	if batch := q.next(l, 1, time.Since(began)); len(batch) > 0 {
 		go q.fly(l, batch)
 		runtime.Gosched() // lets their callers start before this caller continues
 	}
@@ -127,15 +134,22 @@ func (q *queue) leave(l *nodeQueue, began time.Time) {
 func (q *queue) push(calls []*Call) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
+	q.pushes++
 	for _, c := range calls {
 		l := c.queue
+		c.push = q.pushes
 		l.waiting = append(l.waiting, c)
 	}
 	for _, c := range calls {
-		for l := c.queue; l.flights < l.limit() && len(l.waiting) > 0; {
-			l.flights++
-			go q.fly(l, l.nextFlight())
-		}
+		q.start(c.queue)
+	}
+}
+
+// start starts the free flights. The caller holds the lock.
+func (q *queue) start(l *nodeQueue) {
+	for l.flights < l.limit() && len(l.waiting) > 0 {
+		l.flights++
+		go q.fly(l, l.nextFlight())
 	}
 }
 
@@ -146,15 +160,17 @@ func (q *queue) fly(l *nodeQueue, batch []*Call) {
 		q.runner.fly(batch)
 		trip := time.Since(began)
 		runtime.Gosched() // callers with replies may send again and share the next flight
-		batch = q.next(l, trip)
+		batch = q.next(l, len(batch), trip)
 	}
 }
 
-// next returns the next batch after a trip. It ends the flight if no call waits, or if there are too many flights.
-func (q *queue) next(l *nodeQueue, trip time.Duration) []*Call {
+// next returns the next batch after a trip of the given number of calls. It ends the flight if no call waits, or if there
+// are too many flights.
+func (q *queue) next(l *nodeQueue, calls int, trip time.Duration) []*Call {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	l.took(trip)
+	l.flying -= calls
 	if l.flights > l.limit() {
 		l.flights--
 		return nil
@@ -163,11 +179,15 @@ func (q *queue) next(l *nodeQueue, trip time.Duration) []*Call {
 	if len(batch) == 0 {
 		l.flights--
 	}
+	q.start(l)
 	return batch
 }
 
-// nextFlight removes the calls of the next flight from the front of the queue.
+// nextFlight removes the calls of the next flight from the front of the queue. It takes an equal share of the calls that
+// wait and fly, but does not separate calls that were pushed together. Without shares, one flight would take all calls
+// while the others have one or two.
 func (l *nodeQueue) nextFlight() []*Call {
+	share := (len(l.waiting) + l.flying + l.limit() - 1) / l.limit()
 	n, size := 0, 0
 	for n < min(len(l.waiting), maxBatch) {
 		c := l.waiting[n]
@@ -175,8 +195,12 @@ func (l *nodeQueue) nextFlight() []*Call {
 		if first := l.waiting[0]; n > 0 && (c.Alone || first.Alone || c.Wait != first.Wait || size > maxBatchSize) {
 			break
 		}
+		if n >= share && c.push != l.waiting[n-1].push {
+			break
+		}
 		n++
 	}
+	l.flying += n
 	batch := slices.Clone(l.waiting[:n])
 	l.waiting = slices.Delete(l.waiting, 0, n)
 	return batch

@@ -103,8 +103,47 @@ func TestLimitOfFlightsFollowsTheDurationOfRoundTrips(t *testing.T) {
 	}
 	q := &queue{}
 	l = &nodeQueue{trip: time.Millisecond, flights: 3}
-	q.next(l, 17*time.Millisecond)
+	q.next(l, 0, 17*time.Millisecond)
 	assert.Equal(t, l.trip, 3*time.Millisecond, "the average after a flight")
+}
+
+func TestFlightTakesAnEqualShareOfTheCallsWithoutSeparatingThoseOfAPush(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		flying int
+		pushes []uint64 // of the waiting calls
+		want   []int    // calls in each flight
+	}{
+		"nothing flies":             {0, []uint64{1, 2, 3, 4, 5}, []int{3, 2}},
+		"more wait than fly":        {2, []uint64{1, 2, 3, 4}, []int{3, 1}},
+		"more fly than wait":        {6, []uint64{1, 2}, []int{2}},
+		"a push":                    {0, []uint64{1, 1, 1, 1, 1, 1}, []int{6}},
+		"a push within the share":   {0, []uint64{1, 1, 2, 3}, []int{2, 2}},
+		"a push beyond the share":   {0, []uint64{1, 2, 2, 2, 3}, []int{4, 1}},
+		"a push behind the share":   {0, []uint64{1, 2, 3, 3}, []int{2, 2}},
+		"one call of two that wait": {0, []uint64{1, 2}, []int{1, 1}},
+	} {
+		l := &nodeQueue{flying: c.flying}
+		for _, push := range c.pushes {
+			l.waiting = append(l.waiting, &Call{push: push})
+		}
+		for _, want := range c.want {
+			assert.Equal(t, len(l.nextFlight()), want, "%s: calls in the flight", name)
+		}
+		assert.Equal(t, l.flying, c.flying+len(c.pushes), "%s: calls in flight", name)
+	}
+}
+
+func TestCallsOfAFlightAreCounted(t *testing.T) {
+	t.Parallel()
+	q, l := &queue{}, &nodeQueue{flights: 1, flying: 3}
+	assert.Equal(t, q.enter(l), true, "a second flight")
+	assert.Equal(t, l.flying, 4, "calls in flight")
+	l.waiting = []*Call{{push: 1}, {push: 2}, {push: 3}}
+	assert.Equal(t, len(q.next(l, 3, 0)), 2, "calls in the next flight")
+	assert.Equal(t, l.flying, 3, "calls in flight after it took its share")
+	assert.Equal(t, len(q.next(l, 1, 0))+len(q.next(l, 2, 0)), 1, "calls in the last flight")
+	assert.Equal(t, l.flying, 1, "calls in flight at the end")
 }
 
 func TestQueuesOfAThousandNodesAreKept(t *testing.T) {
