@@ -7,21 +7,27 @@ import (
 )
 
 // bounds are the contexts of the round trips that callers make themselves. A context with a deadline of its own costs a
-// tenth of the client's CPU time for a commit, so round trips share one if their callers' contexts end together.
+// tenth of the client's CPU time for a commit, so callers share one if their contexts end together.
 type bounds struct {
 	mu   sync.Mutex
-	seen bool               // there was a call
-	done <-chan struct{}    // the Done channel of the last caller's context
-	ctx  context.Context    // the shared context, which ends with that of the caller; nil: there is none yet
-	end  time.Time          // ctx ends at this time
-	stop context.CancelFunc // is not called, because a caller may use ctx until it ends
+	seen bool            // there was a caller
+	done <-chan struct{} // the Done channel of the last caller's context
+	last *bound          // for further callers with this channel; nil: there is none yet
 }
 
-// leeway is the part of the time that a caller waits by which a shared context may end later.
+// bound is a context that callers share.
+type bound struct {
+	ctx   context.Context // ends with the callers' contexts, or at the end
+	stop  context.CancelFunc
+	end   time.Time
+	users int // callers, and the bounds that offer it to further ones
+}
+
+// leeway is the part of a caller's patience by which a shared context may end later.
 const leeway = 64
 
 // within returns a context that also ends at until, or a little later. The context is shared if that of the caller ends together
-// with the one of the call before. If until is zero, the context ends only with ctx.
+// with the one of the caller before. If until is zero, the context ends only with ctx.
 func (b *bounds) within(ctx context.Context, now, until time.Time) (context.Context, context.CancelFunc) {
 	if until.IsZero() {
 		return ctx, func() {}
@@ -29,15 +35,41 @@ func (b *bounds) within(ctx context.Context, now, until time.Time) (context.Cont
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if done := ctx.Done(); !b.seen || b.done != done {
-		b.seen, b.done, b.ctx = true, done, nil
+		b.offer(nil)
+		b.seen, b.done = true, done
 		return context.WithDeadline(ctx, until)
 	}
 	latest := until.Add(until.Sub(now) / leeway)
-	if b.ctx == nil || b.end.Before(until) || b.end.After(latest) {
-		b.ctx, b.stop = context.WithDeadline(ctx, latest)
-		b.end = latest
+	if b.last == nil || b.last.end.Before(until) || b.last.end.After(latest) {
+		limited, stop := context.WithDeadline(ctx, latest)
+		b.offer(&bound{limited, stop, latest, 0})
 	}
-	return shared{b.ctx, ctx}, func() {}
+	used := b.last
+	used.users++
+	return shared{used.ctx, ctx}, func() {
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		used.leave()
+	}
+}
+
+// offer replaces the bound for further callers.
+func (b *bounds) offer(next *bound) {
+	if b.last != nil {
+		b.last.leave()
+	}
+	if next != nil {
+		next.users++
+	}
+	b.last = next
+}
+
+// leave ends a use. After the last one, the context no longer holds the message of the caller for which it was made.
+func (b *bound) leave() {
+	b.users--
+	if b.users == 0 {
+		b.stop()
+	}
 }
 
 // shared is a shared context with the values of a caller's context.

@@ -2,7 +2,6 @@ package eval
 
 import (
 	"context"
-	"errors"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -10,66 +9,86 @@ import (
 	"github.com/luatx/luatx/internal/test/assert"
 )
 
+type callerKey struct{}
+
+// bounded returns a context of bounds and the function that ends its use.
+func bounded(caller context.Context, t *testing.T, b *bounds, patience time.Duration) (context.Context, context.CancelFunc) {
+	t.Helper()
+	until := time.Now().Add(patience)
+	ctx, leave := b.within(context.WithValue(caller, callerKey{}, patience), time.Now(), until)
+	if end, known := ctx.Deadline(); !known || end.Before(until) || end.After(until.Add(patience/leeway)) {
+		t.Errorf("a context for %v ends after %v", patience, time.Until(end))
+	}
+	assert.Equal(t, ctx.Value(callerKey{}), any(patience), "the caller's value")
+	return ctx, leave
+}
+
 func TestCallersWhoseContextsEndTogetherShareABound(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		type key struct{}
 		var b bounds
-		within := func(ctx context.Context, patience time.Duration) context.Context {
-			t.Helper()
-			bounded, cancel := b.within(context.WithValue(ctx, key{}, patience), time.Now(), time.Now().Add(patience))
-			t.Cleanup(cancel)
-			if end, known := bounded.Deadline(); !known || end.Before(time.Now().Add(patience)) || end.After(time.Now().Add(patience+patience/leeway)) {
-				t.Errorf("a context for %v ends after %v", patience, time.Until(end))
-			}
-			assert.Equal(t, bounded.Value(key{}), any(patience), "the caller's value")
-			return bounded
-		}
 		consumer, stop := context.WithCancel(t.Context())
-		first, second, third := within(consumer, time.Minute), within(consumer, time.Minute), within(consumer, time.Minute)
+		first, leave1 := bounded(consumer, t, &b, time.Minute)
+		second, leave2 := bounded(consumer, t, &b, time.Minute)
+		third, leave3 := bounded(consumer, t, &b, time.Minute)
 		if first.Done() == second.Done() || second.Done() != third.Done() {
-			t.Error("the second and the third call do not share a context, or the first one does")
+			t.Error("the second and the third caller do not share a context, or the first one does")
+		}
+		leave2()
+		time.Sleep(time.Second / 2)
+		later, leave4 := bounded(consumer, t, &b, time.Minute)
+		if later.Done() != second.Done() {
+			t.Error("a caller half a second later has another context")
 		}
 		time.Sleep(time.Second / 2)
-		if later := within(consumer, time.Minute); later.Done() != second.Done() {
-			t.Error("a call half a second later has a context of its own")
+		last, leave5 := bounded(consumer, t, &b, time.Minute)
+		if last.Done() == second.Done() {
+			t.Error("a caller that waits longer than the shared context lasts got it")
 		}
-		time.Sleep(time.Second / 2)
-		if later := within(consumer, time.Minute); later.Done() == second.Done() {
-			t.Error("a call that waits longer than the shared context lasts got it")
-		}
-		if short := within(consumer, time.Second); short.Done() == second.Done() {
-			t.Error("a call that waits for a second got a context that lasts for a minute")
-		}
-		other := within(t.Context(), time.Minute)
-		if again := within(consumer, time.Minute); again.Done() == second.Done() || again.Done() == other.Done() {
-			t.Error("callers whose contexts end separately share one")
-		}
+		leave3()
+		assert.Equal(t, later.Err(), nil, "the replaced context while a caller uses it")
+		leave4()
+		assert.Equal(t, later.Err(), context.Canceled, "the replaced context after its last use")
+		leave5()
+		assert.Equal(t, last.Err(), nil, "the context that further callers get")
 		stop()
 		synctest.Wait()
-		assert.Equal(t, errors.Join(first.Err(), second.Err(), third.Err()).Error(), "context canceled\ncontext canceled\ncontext canceled", "after the caller's context has ended")
-		assert.Equal(t, other.Err(), nil, "the context of another caller")
-		time.Sleep(2 * time.Minute)
-		assert.Equal(t, other.Err(), context.DeadlineExceeded, "after the deadline")
+		assert.Equal(t, last.Err(), context.Canceled, "a context after that of the callers has ended")
+		assert.Equal(t, first.Err(), context.Canceled, "a context of a single caller after that of the caller has ended")
+		leave1()
 	})
 }
 
-func TestSharedBoundEndsAtItsDeadline(t *testing.T) {
+func TestBoundFitsEveryCaller(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		var b bounds
-		var ctx context.Context
+		consumer, stop := context.WithCancel(t.Context())
+		defer stop()
 		for range 2 {
-			bounded, cancel := b.within(t.Context(), time.Now(), time.Now().Add(64*time.Second))
-			defer cancel()
-			ctx = bounded
+			_, leave := bounded(consumer, t, &b, time.Minute)
+			defer leave()
 		}
-		time.Sleep(64 * time.Second)
-		assert.Equal(t, ctx.Err(), nil, "at the caller's deadline")
-		time.Sleep(time.Second)
+		patient, leave := bounded(consumer, t, &b, time.Minute)
+		defer leave()
+		hasty, leave := bounded(consumer, t, &b, 64*time.Second/60)
+		defer leave()
+		if patient.Done() == hasty.Done() {
+			t.Error("a caller that waits for a second got the context of one that waits for a minute")
+		}
+		for _, caller := range []context.Context{t.Context(), consumer} {
+			ctx, leave := bounded(caller, t, &b, time.Minute)
+			defer leave()
+			if ctx.Done() == patient.Done() {
+				t.Error("callers whose contexts end separately share one")
+			}
+		}
+		time.Sleep(64 * time.Second / 60)
+		assert.Equal(t, hasty.Err(), nil, "a shared context at the caller's deadline")
+		time.Sleep(time.Second / 60)
 		synctest.Wait()
-		assert.Equal(t, ctx.Err(), context.DeadlineExceeded, "a second later")
-		if unbounded, _ := b.within(t.Context(), time.Now(), time.Time{}); unbounded != t.Context() {
+		assert.Equal(t, hasty.Err(), context.DeadlineExceeded, "a shared context a 64th of the caller's patience later")
+		if unbounded, _ := b.within(consumer, time.Now(), time.Time{}); unbounded != consumer {
 			t.Error("a caller without a deadline got another context")
 		}
 	})
