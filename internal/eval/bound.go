@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// bounds are the contexts of the round trips that callers make themselves. A context with a deadline of its own costs a
-// tenth of the client's CPU time for a commit, so callers share one if their contexts end together.
+// bounds are the contexts of the round trips that callers make themselves. A context with a deadline of its own costs 5 % of the
+// client's CPU time for a commit, so callers share one if their contexts end together.
 type bounds struct {
 	mu   sync.Mutex
 	seen bool            // there was a caller
