@@ -20,7 +20,7 @@ type bound struct {
 	ctx   context.Context // ends with the callers' contexts, or at the end
 	stop  context.CancelFunc
 	end   time.Time
-	users int // callers, and the bounds that offer it to further ones
+	users int // callers that use it, and one more while further callers get it
 }
 
 // leeway is the part of a caller's patience by which a shared context may end later.
@@ -42,7 +42,7 @@ func (b *bounds) within(ctx context.Context, now, until time.Time) (context.Cont
 	latest := until.Add(until.Sub(now) / leeway)
 	if b.last == nil || b.last.end.Before(until) || b.last.end.After(latest) {
 		limited, stop := context.WithDeadline(ctx, latest)
-		b.offer(&bound{limited, stop, latest, 0})
+		b.offer(&bound{ctx: limited, stop: stop, end: latest, users: 1})
 	}
 	used := b.last
 	used.users++
@@ -53,13 +53,10 @@ func (b *bounds) within(ctx context.Context, now, until time.Time) (context.Cont
 	}
 }
 
-// offer replaces the bound for further callers.
+// offer replaces the bound for further callers, which counts as a use.
 func (b *bounds) offer(next *bound) {
 	if b.last != nil {
 		b.last.leave()
-	}
-	if next != nil {
-		next.users++
 	}
 	b.last = next
 }

@@ -76,10 +76,12 @@ func TestBoundFitsEveryCaller(t *testing.T) {
 		if patient.Done() == hasty.Done() {
 			t.Error("a caller that waits for a second got the context of one that waits for a minute")
 		}
-		for _, caller := range []context.Context{t.Context(), consumer} {
+		last, leave := bounded(consumer, t, &b, time.Minute)
+		defer leave()
+		for _, caller := range []context.Context{t.Context(), t.Context(), consumer} {
 			ctx, leave := bounded(caller, t, &b, time.Minute)
 			defer leave()
-			if ctx.Done() == patient.Done() {
+			if ctx.Done() == last.Done() {
 				t.Error("callers whose contexts end separately share one")
 			}
 		}
