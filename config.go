@@ -25,7 +25,8 @@ type Config struct {
 	Aggregate func(*message.Message) (string, error)
 
 	// Retention is the minimum time for which an id is remembered. Commits forget the id after at most twice that time, but in an
-	// idle shard the id stays longer. Defaults to 24 hours; at least ten times CommitTimeout.
+	// idle shard the id stays longer. Ids that were committed under a longer retention keep that one. Defaults to 24 hours; at
+	// least ten times CommitTimeout.
 	Retention time.Duration
 
 	// CommitTimeout bounds a commit including its retries, unless the caller's deadline is earlier. A copy of the commit that the

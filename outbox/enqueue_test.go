@@ -304,7 +304,7 @@ func TestEnqueueClaimsAShardWithItsFirstEventAndLeavesTheInboxAsItIs(t *testing.
 		if len(meta) < 28 {
 			t.Fatalf("the shard has the identity %q", meta)
 		}
-		older := "1700000000000" + "1" + "1800000000000" + meta[27:] // with a second generation and a tombstone
+		older := "1700086400000" + "1700000000000" + "1" + "1800000000000" + meta[40:] // with a second generation and a tombstone
 		redistest.Must(t, client.HSet(ctx, inbox, "id", older).Err())
 		enqueue(1, "2")
 		if got := client.HGet(ctx, inbox, "id").Val(); got != older {

@@ -35,10 +35,10 @@ func TestRepairedInboxKeepsItsStartAndItsTombstoneHorizon(t *testing.T) {
 				}
 				meta := s.meta(*g)
 				if g == c.a && g.age > 0 && g.age < 2*retention {
-					start = meta[:13]
+					start = meta[13:26]
 				}
 				if key == c.of {
-					meta = meta[:14] + horizon + meta[14+len(horizon):]
+					meta = meta[:27] + horizon + meta[27+len(horizon):]
 				}
 				s.do(t, "HSET", s.key(key), "id", meta, "tombstone", "1")
 			}
@@ -46,9 +46,9 @@ func TestRepairedInboxKeepsItsStartAndItsTombstoneHorizon(t *testing.T) {
 				t.Errorf("%s: fixed %q", name, got)
 			}
 			meta := client.HGet(redistest.Soon(t), s.key("inbox:a"), "id").Val()
-			if len(meta) < 27 || meta[14:27] != horizon {
+			if len(meta) < 40 || meta[27:40] != horizon {
 				t.Errorf("%s: %q does not keep the horizon", name, meta)
-			} else if start != "" && meta[:13] != start {
+			} else if start != "" && meta[13:26] != start {
 				t.Errorf("%s: %q does not keep the start %s", name, meta, start)
 			}
 		}
@@ -103,7 +103,8 @@ func TestGenerationsEndAtTheMillisecondOfTheirRetention(t *testing.T) {
 		{"results", 2 * retention, false, "[stale results]"},
 	} {
 		s, start := newShop(t, client), fmt.Sprintf("%013d", now.Add(-c.age).UnixMilli())
-		meta := start + s.meta(generation{0, c.older})[len(start):]
+		meta := s.meta(generation{0, c.older})
+		meta = meta[:13] + start + meta[26:]
 		s.do(t, "HSET", s.key(c.name), "id", meta, "start", start)
 		if c.older {
 			s.do(t, "HSET", s.key("inbox:b"), "id", meta, "mark", "1")
@@ -130,7 +131,7 @@ func TestFindingOfAnInvalidTimeHasItAsItsDetail(t *testing.T) {
 	t.Parallel()
 	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
 		s := newShop(t, client)
-		meta := "soon         00000000000000" + s.meta(generation{})[27:]
+		meta := "0000000000000soon         00000000000000" + s.meta(generation{})[40:]
 		s.do(t, "HSET", s.key("inbox:a"), "id", meta)
 		s.do(t, "HSET", s.key("results"), "start", "soon")
 		want := map[string]string{"inbox:a": meta, "results": "soon"}

@@ -108,14 +108,15 @@ const (
 )
 
 func (s *shop) meta(g generation) string {
-	start, older := int64(0), 0
+	start, end, older := int64(0), int64(0), 0
 	if g.age != never {
 		start = time.Now().Add(-g.age).UnixMilli()
+		end = start + retention.Milliseconds()
 	}
 	if g.older {
 		older = 1
 	}
-	return fmt.Sprintf("%013d%d%013d%s", start, older, 0, link.Of(s.tr).Scripts.Identity())
+	return fmt.Sprintf("%013d%013d%d%013d%s", end, start, older, 0, link.Of(s.tr).Scripts.Identity())
 }
 
 func (s *shop) do(t testing.TB, args ...any) {

@@ -125,8 +125,8 @@ func (st state) there(name string) bool { return st.types[name] != "none" }
 // age returns the age of the start of a generation, and whether it is a time in the past.
 func (st state) age(name string) (age time.Duration, ok bool) {
 	text := st.hashes[name]["start"]
-	if meta := st.hashes[name]["id"]; len(meta) > 27 {
-		text = meta[:13]
+	if meta := st.hashes[name]["id"]; len(meta) > 40 {
+		text = meta[13:26]
 	}
 	ms, err := strconv.ParseInt(text, 10, 64)
 	if err != nil || ms == 0 {
@@ -174,8 +174,8 @@ func (st state) inbox(say func(string, ...string)) {
 	a, hasA, hasB := st.hashes["inbox:a"], st.there("inbox:a"), st.there("inbox:b")
 	age, ok := st.age("inbox:a")
 	meta := a["id"]
-	flag := meta != "" && meta[13] == '1'
-	alone := len(a) == 1 && strings.HasPrefix(meta, "0000000000000") && !hasB
+	flag := meta != "" && meta[26] == '1'
+	alone := len(a) == 1 && strings.HasPrefix(meta[min(13, len(meta)):], "0000000000000") && !hasB
 	if ok && age >= 2*retention || alone && !st.there("entries") && !st.there("due") && !st.there("decided") {
 		say("stale", "inbox:a")
 		if hasB {
@@ -334,7 +334,7 @@ func (st state) head(id string) string {
 	return id
 }
 
-var totalsForm = regexp.MustCompile(`^[0-9]+ [0-9]+ ([0-9]+) [0-9]+ [0-9]+$`)
+var totalsForm = regexp.MustCompile(`^([0-9]+) [0-9]+ (-?[0-9]+) [0-9]+ [0-9]+$`)
 
 // counts returns the counts that do not match the bodies.
 func (st state) counts(say func(string, ...string)) {
@@ -362,11 +362,13 @@ func (st state) counts(say func(string, ...string)) {
 		by["t:"+event.Type]++
 		by["c:"+class]++
 	}
-	totals, enqueued := cmp.Or(st.hashes["counts"]["totals"], "0 0 0 0 0"), "0"
+	totals, left := cmp.Or(st.hashes["counts"]["totals"], "0 0 0 0 0"), -gauges["events"]
 	if parts := totalsForm.FindStringSubmatch(totals); parts != nil {
-		enqueued = parts[1]
+		events, _ := strconv.Atoi(parts[1])
+		before, _ := strconv.Atoi(parts[2])
+		left += events + before
 	}
-	if totals != fmt.Sprint(gauges["events"], gauges["bytes"], " ", enqueued, " ", gauges["parked"], gauges["parked_bytes"]) {
+	if totals != fmt.Sprint(gauges["events"], gauges["bytes"], left, gauges["parked"], gauges["parked_bytes"]) {
 		say("value", "counts", "totals")
 	}
 	for field, n := range by {

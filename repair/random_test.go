@@ -136,7 +136,7 @@ func corruption(rt *rapid.T, s *shop) []any {
 		return []any{"HSET", key(inbox), "id", s.meta(begun)}
 	case 11:
 		junk := one("junk", "1e99         ", "soon         ", "0000000000000")
-		return []any{"HSET", key(inbox), "id", junk + s.meta(begun)[len(junk):]}
+		return []any{"HSET", key(inbox), "id", s.meta(begun)[:13] + junk + s.meta(begun)[26:]}
 	case 12:
 		return []any{"HDEL", key("inbox:a"), "id"}
 	case 13:

@@ -107,7 +107,7 @@ var invariants = []invariant{
 	{"inbox of nobody", [][]any{{"HDEL", "@inbox:a", "id"}}, []string{"value inbox:a/id"}},
 	{"inbox from the future", [][]any{{"HSET", "@inbox:a", "id", generation{-time.Hour, false}}}, []string{"value inbox:a/id"}},
 	{"inbox without a time", [][]any{{"HSET", "@inbox:a", "id", generation{never, false}}}, []string{"value inbox:a/id"}},
-	{"inbox of no time", [][]any{{"HSET", "@inbox:a", "id", "soon         00000000000000" + identityHere}}, []string{"value inbox:a/id"}},
+	{"inbox of no time", [][]any{{"HSET", "@inbox:a", "id", "0000000000000soon         00000000000000" + identityHere}}, []string{"value inbox:a/id"}},
 	{"replies past the retention", [][]any{
 		{"HSET", "@results", "start", ago(2*retention + time.Hour), "d", "1:x"},
 		{"HSET", "@results:b", "start", ago(2*retention - time.Hour), "d", "1:x"},
@@ -446,7 +446,7 @@ func TestFixWithAShorterRetentionKeepsNewIDs(t *testing.T) {
 				}
 				if start := time.Now().Add(-age).UnixMilli(); name == "inbox:a" {
 					meta := client.HGet(ctx, short.key(name), "id").Val()
-					short.do(t, "HSET", short.key(name), "id", fmt.Sprintf("%013d%s", start, meta[13:]))
+					short.do(t, "HSET", short.key(name), "id", fmt.Sprintf("%013d%013d%s", start+time.Hour.Milliseconds(), start, meta[26:]))
 				} else {
 					short.do(t, "HSET", short.key(name), "start", start)
 				}

@@ -266,7 +266,7 @@ func TestConsoleEscapesEveryTextFromOutside(t *testing.T) {
 	shown("operations", "discard reason", "retried")
 	shown("audit", "discard reason", "forget reason")
 
-	redistest.Must(t, w.client.HSet(redistest.Soon(t), link.Of(w.tr).Scripts.Shard(w.slot).Key("inbox:a"), "id", strings.Repeat("0", 27)+hostileText("identity")).Err())
+	redistest.Must(t, w.client.HSet(redistest.Soon(t), link.Of(w.tr).Scripts.Shard(w.slot).Key("inbox:a"), "id", strings.Repeat("0", 40)+hostileText("identity")).Err())
 	shown(inbox, "identity")
 	shown("doctor", "identity")
 	shown(w.work(t, "discard", "class=~class~", url.Values{"reason": {"r"}, "sure": {"yes"}}), "identity")

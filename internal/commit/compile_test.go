@@ -231,35 +231,40 @@ func (d draw) batch(home shard.Shard, k kind) [2][]*Commit {
 	return both
 }
 
+const hour = int64(time.Hour / time.Millisecond) // the retention
+
+// metaOf returns the field id of an inbox.
+func metaOf(start int64, older string, horizon int64, identity string) string {
+	return fmt.Sprintf("%013d%013d%s%013d%s", start+hour, start, older, horizon, identity)
+}
+
 // prepare sets the keys of a shard and of transactions to a random state.
 func (d draw) prepare(ctx context.Context, w *twins, home shard.Shard) {
 	key, now := home.Key, time.Now().UnixMilli()
-	meta := func(start int64, older string, horizon int64, identity string) string {
-		return fmt.Sprintf("%013d%s%013d%s", start, older, horizon, identity)
-	}
-	hour := time.Hour.Milliseconds()
 	switch d.IntN(24) {
 	case 0: // no transaction yet
 	case 1:
 		w.do(ctx, "SET", key("inbox:a"), "no hash")
 	case 2:
-		w.do(ctx, "HSET", key("inbox:a"), "id", meta(now, "0", 0, "another"))
+		w.do(ctx, "HSET", key("inbox:a"), "id", metaOf(now, "0", 0, "another"))
 	case 3:
-		w.do(ctx, "HSET", key("inbox:a"), "id", meta(now, "0", now+hour, "i"), d.one("ttoken00000", "ttoken00001"), "1")
+		w.do(ctx, "HSET", key("inbox:a"), "id", metaOf(now, "0", now+hour, "i"), d.one("ttoken00000", "ttoken00001"), "1")
 	case 4:
-		w.do(ctx, "HSET", key("inbox:a"), "id", meta(now-hour-1000, "0", 0, "i"), "digest0000000001", "token00009")
+		w.do(ctx, "HSET", key("inbox:a"), "id", metaOf(now-hour-1000, "0", 0, "i"), "digest0000000001", "token00009")
 	case 5:
-		w.do(ctx, "HSET", key("inbox:a"), "id", meta(now-3*hour, "0", 0, "i"), "digest0000000000", "token00009")
+		w.do(ctx, "HSET", key("inbox:a"), "id", metaOf(now-3*hour, "0", 0, "i"), "digest0000000000", "token00009")
 	case 6:
-		w.do(ctx, "HSET", key("inbox:a"), "id", meta(now+hour, "0", 0, "i"))
+		w.do(ctx, "HSET", key("inbox:a"), "id", d.one(
+			metaOf(now+hour, "0", 0, "i"), fmt.Sprintf("%013d%013d0%013di", now-1, now-hour/2, 0), fmt.Sprintf("%013d%013d0%013di", now+hour, now-2*hour, 0),
+			metaOf(now, "0", 0, "in"), "1"+metaOf(now, "0", 0, "i"), metaOf(now, "0", 0, "i")[1:]))
 	case 7:
-		w.do(ctx, "HSET", key("inbox:a"), "id", meta(now, "1", 0, "i"))
-		w.do(ctx, "HSET", key("inbox:b"), "id", meta(now-hour, "0", 0, "i"), d.one("digest0000000000", "digest0000000001", "other"), "token00009")
+		w.do(ctx, "HSET", key("inbox:a"), "id", metaOf(now, "1", 0, "i"))
+		w.do(ctx, "HSET", key("inbox:b"), "id", metaOf(now-hour, "0", 0, "i"), d.one("digest0000000000", "digest0000000001", "other"), "token00009")
 	case 8:
-		w.do(ctx, "HSET", key("inbox:a"), "id", meta(now, "0", 0, "i"), "digest0000000000", d.one("token00000", "token00001", "another000", "token00000!"))
+		w.do(ctx, "HSET", key("inbox:a"), "id", metaOf(now, "0", 0, "i"), "digest0000000000", d.one("token00000", "token00001", "another000", "token00000!"))
 		w.do(ctx, "HSET", key("broken"), "digest0000000000", "ZREM pending: denied")
 	default:
-		w.do(ctx, "HSET", key("inbox:a"), "id", meta(now-d.Int64N(hour/2), "0", 0, "i"))
+		w.do(ctx, "HSET", key("inbox:a"), "id", metaOf(now-d.Int64N(hour/2), "0", 0, "i"))
 	}
 	for i := range 2 {
 		if record := d.record(); record != "" {

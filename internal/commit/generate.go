@@ -70,7 +70,7 @@ func (s shape) compile(batch bool) string {
 		g.put("-- For any number of transactions.")
 	}
 	g.put("local string, call, try, KEYS, A = string, redis.call, redis.pcall, KEYS, ARGV")
-	g.put("local time = call('TIME')\nlocal NOW = time[1] .. string.sub('00000' .. time[2], -6, -4) -- ms")
+	g.put("local time = call('TIME')\nlocal NOW = time[1] .. string.sub(#time[2] == 6 and time[2] or '00000' .. time[2], -6, -4) -- ms")
 	g.put("if NOW > A[%d] then %s end", g.head(), leave)
 	kept := s.steps[:max(0, len(s.steps)-1)] // the last one needs no undo
 	if slices.ContainsFunc(kept, func(s step) bool { return s.class == lua.HashFields }) {
@@ -194,9 +194,9 @@ func (g *generator) inbox() {
 		g.put("local meta = try('HGET', @INBOX_A, 'id')")
 	}
 	g.put("if not meta or #meta == 0 then %s end -- the length of an error is 0", leave)
-	g.put("local rest = string.sub(meta, 14)\nif rest ~= @ONE_GENERATION and rest ~= @TWO_GENERATIONS then %s end", leave)
-	g.put("local seconds = time[1] - (tonumber(string.sub(meta, 1, 10)) or 0)")
-	g.put("if meta > NOW or seconds > @RETENTION / 1000 - 1 then %s end", leave)
+	g.put("if NOW >= meta then %s end -- meta begins with the end of the generation", leave)
+	g.put("local older = string.find(meta, @ONE_GENERATION, -#@ONE_GENERATION, true) ~= 27")
+	g.put("if older and string.find(meta, @TWO_GENERATIONS, -#@TWO_GENERATIONS, true) ~= 27 then %s end", leave)
 	switch {
 	case g.positioned && g.batch:
 		g.positions()
@@ -204,10 +204,10 @@ func (g *generator) inbox() {
 		g.position()
 	case g.batch:
 		g.put("for i = 1, n do\nif rows[i + 1] then %s end\nend", leave)
-		g.put("if rest == @TWO_GENERATIONS then\nasked[2] = %s\nrows = try(unpack(asked))", ownKey("inbox:b"))
+		g.put("if older then\nasked[2] = %s\nrows = try(unpack(asked))", ownKey("inbox:b"))
 		g.put("if rows.err then %s end\nfor i = 1, n do\nif rows[i + 1] then %s end\nend\nend", leave, leave)
 	default:
-		g.put("if rest == @TWO_GENERATIONS and try('HEXISTS', %s, %s) ~= 0 then %s end", ownKey("inbox:b"), g.arg(argDigest), leave)
+		g.put("if older and try('HEXISTS', %s, %s) ~= 0 then %s end", ownKey("inbox:b"), g.arg(argDigest), leave)
 	}
 }
 
@@ -246,10 +246,11 @@ func (g *generator) capacity() {
 		return
 	}
 	g.put("local totals = try('HGET', @COUNTS, 'totals')\nif not totals or #totals == 0 then %s end", leave)
-	g.put("local before, bytes, enqueued, parked, idle = string.match(totals, '^(%%d+) (%%d+) (%%d+) (%%d+ %%d+)(%%D*)$')")
-	g.put("if not before then %s end\nif parked ~= '0 0' then", leave)
-	g.put("local number, size = string.match(parked, '(%%d+) (%%d+)')")
-	g.put("if number + 0 >= @PARKED_CAPACITY or size + 0 >= @PARKED_BYTES then %s end\nend", leave)
+	g.put("local before, bytes, left, parked = string.match(totals, '^(%%d+) (%%d+) (%%-?%%d+) (.+)$')\nlocal idle")
+	g.put("-- Otherwise there are parked events, or the last claim has left no event.\nif parked ~= '0 0' then")
+	g.put("local number, size\nnumber, size, idle = string.match(parked or '', '^(%%d+) (%%d+)(%%D*)$')")
+	g.put("if not number or number + 0 >= @PARKED_CAPACITY or size + 0 >= @PARKED_BYTES then %s end", leave)
+	g.put("parked, idle = number .. ' ' .. size, idle ~= ''\nend")
 	if !g.batch {
 		sizes := make([]string, g.events)
 		for e := range sizes {
@@ -388,6 +389,10 @@ func (g *generator) step(i int, s step, at int) {
 		case lua.HashFields:
 			g.keepFields(n, key, at, (s.args+1)/2)
 		case lua.ChangedString, lua.ReplacedString:
+			if counts(s.name) {
+				g.counter(n, key, s.name, at)
+				return
+			}
 			g.keepString(n, key, s.class)
 		}
 	}
@@ -418,9 +423,9 @@ func exactRead(name string) string {
 
 // finish writes code that updates the counts, checks whether to wake relays, and acknowledges the inputs.
 func (g *generator) finish() {
-	came, fewer, smaller, flags := fmt.Sprint(g.events), "", "", "flags"
+	fewer, smaller, flags := "", "", "flags"
 	if g.batch {
-		came, fewer, smaller, flags = "came", " - "+g.all()+" + came", " - size + added", "out[woken]"
+		fewer, smaller, flags = " - "+g.all()+" + came", " - size + added", "out[woken]"
 	} else {
 		g.put("local flags = 0")
 	}
@@ -428,11 +433,11 @@ func (g *generator) finish() {
 		if g.batch {
 			g.put("if woken then")
 		}
-		written := "string.format('%d %d %d %s', events" + fewer + ", bytes" + smaller + ", enqueued + " + came + ", parked)"
+		written := "string.format('%d %d %s %s', events" + fewer + ", bytes" + smaller + ", left, parked)"
 		if g.delay == 0 {
-			g.put("if before == '0' or idle ~= '' then %s = 2 end", flags)
+			g.put("if before == '0' or idle then %s = 2 end", flags)
 		} else { // the events belong to the inline relay, so no other relay is woken
-			written += " .. ((before == '0' or idle ~= '') and ' idle' or '')"
+			written += " .. ((before == '0' or idle) and ' idle' or '')"
 		}
 		g.put("try('HSET', @COUNTS, 'totals', %s)", written)
 		if g.batch {

@@ -34,6 +34,37 @@ func (g *generator) keepString(n int, key string, class byte) {
 	}
 }
 
+// counts reports whether the reply of a command that changes a string tells its old value.
+func counts(name string) bool {
+	return name == "INCR" || name == "DECR" || name == "INCRBY" || name == "DECRBY"
+}
+
+// longest is the maximum length of a counter and of what is added to it, so that a Lua number holds the sum.
+const longest = 15
+
+// counter writes code that runs a command for which counts is true. It keeps the length of the old value.
+func (g *generator) counter(n int, key, name string, at int) {
+	more, long := "", ""
+	if strings.HasSuffix(name, "BY") {
+		more, long = g.args(at, 1, 1), fmt.Sprintf(" or #%s > %d", g.arg(at), longest)
+	}
+	g.put("old%d = try('STRLEN', %s)", n, key)
+	g.put("if type(old%d) ~= 'number' or old%d > %d%s then why, old%d = %s, nil break end", n, n, longest, long, n, offPath)
+	g.put("r%d = try('%s', %s%s)\nif type(r%d) ~= 'number' then why, old%d = r%d.err, nil break end", n, name, key, more, n, n, n)
+}
+
+// uncount returns the value of a counter before its command.
+func (g *generator) uncount(n int, name string, at int) string {
+	sign, by := "-", "1"
+	if strings.HasPrefix(name, "DECR") {
+		sign = "+"
+	}
+	if strings.HasSuffix(name, "BY") {
+		by = g.arg(at)
+	}
+	return fmt.Sprintf("string.format('%%.0f', r%d %s %s)", n, sign, by)
+}
+
 // undo writes code that undoes a transaction and its mark. After a rollback failure, the mark stays, and every
 // redelivery returns the failure.
 func (g *generator) undo() {
@@ -58,6 +89,11 @@ func (g *generator) undo() {
 			case lua.HashFields:
 				g.put("if old%d then undo[#undo + 1] = {{'HMGET', %s%s}, old%d} end", n, key, g.args(at, (s.args+1)/2, 2), n)
 			case lua.ChangedString:
+				if counts(s.name) {
+					g.put("if old%d == 0 then undo[#undo + 1] = {'UNLINK', %s} end", n, key)
+					g.put("if old%d and old%d > 0 then undo[#undo + 1] = {'SET', %s, %s, 'KEEPTTL'} end", n, n, key, g.uncount(n, s.name, at))
+					break
+				}
 				g.put("if old%d == false then undo[#undo + 1] = {'UNLINK', %s} end", n, key)
 				g.put("if old%d then undo[#undo + 1] = {'SET', %s, old%d, 'KEEPTTL'} end", n, key, n)
 			case lua.ReplacedString:

@@ -67,7 +67,7 @@ func TestRollbackFailureLeavesNoEventsBehindItsPosition(t *testing.T) {
 	for _, command := range []string{"zrem", "hdel", "zcard"} {
 		w.do(t.Context(), "FLUSHDB")
 		w.do(t.Context(), "ACL", "SETUSER", "user", "+@all", "-"+command)
-		w.do(t.Context(), "HSET", home.Key("inbox:a"), "id", fmt.Sprintf("%013d0%013di", time.Now().UnixMilli(), 0))
+		w.do(t.Context(), "HSET", home.Key("inbox:a"), "id", metaOf(time.Now().UnixMilli(), "0", 0, "i"))
 		w.do(t.Context(), "HSET", home.Key("counts"), "totals", "0 0 0 0 0")
 		w.do(t.Context(), "SET", d.tag+"k0", "word")
 		w.flush(t.Context())

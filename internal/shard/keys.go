@@ -12,7 +12,7 @@ import (
 // for docs/keys.md.
 const (
 	keyVoid        = "void"        // none: never exists. While the slot migrates, a missing declared key makes the cluster return TRYAGAIN before the script runs
-	keyInboxA      = "inbox:a"     // hash: digest of aggregate, scope, source and id → token of its commit, followed by ! if its undo failed. The field id holds the start, the tombstone horizon, the layout, the namespace and the keyspace. Further fields are tombstones
+	keyInboxA      = "inbox:a"     // hash: digest of aggregate, scope, source and id → token of its commit, followed by ! if its undo failed. The field id holds the end, the start, the tombstone horizon, the layout, the namespace and the keyspace. Further fields are tombstones
 	keyInboxB      = "inbox:b"     // hash: the previous generation of inbox:a, until its retention has passed
 	keyEntries     = "entries"     // hash: event → body, preceded by + if the id was given. A sent event has = and the SHA-1 of its body, an erased one ! and the SHA-1
 	keyPending     = "pending"     // zset: event, scored by the time at which it is due (ms), plus half a millisecond if its destination is paused. The score of a leased event is the end of its lease minus 10^13, which is negative
@@ -29,7 +29,7 @@ const (
 	keyRepair      = "repair"      // hash: in the first shard: the process whose turn it is to repair, and the position of the round
 	keyHeaders     = "headers"     // hash: ordered event → its place in its lane and its ordering key
 	keyLanes       = "lanes"       // zset: escaped ordering key, NUL, place in 16 digits, NUL, event; all with the same score
-	keyCounts      = "counts"      // hash: the field totals: number and bytes of the events that are neither sent nor parked, number of events ever enqueued, number and bytes of the parked events, and the mark idle if the last claim left no due event. Other fields: counters since the beginning
+	keyCounts      = "counts"      // hash: the field totals: number and bytes of the events that are neither sent nor parked, number of events that have left the outbox, number and bytes of the parked events. The mark idle follows if the last claim left no due event. Other fields: counters since the beginning
 	keyParkedBy    = "parked:by"   // hash: number of parked events by destination (d:), type (t:) and class (c:)
 	keyRoutes      = "routes"      // hash: event → the destination that an operator has set
 	keyAudit       = "audit"       // stream: the acts of operators: who, when, why, which events

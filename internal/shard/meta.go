@@ -27,8 +27,10 @@ func NamespaceOf(key string) (string, bool) {
 
 const (
 	fieldID       = "id"
-	startWidth    = 13
-	identityBegin = 27 // after the start, the flag of the older generation and the tombstone horizon
+	startBegin    = 13 // after the end of the generation
+	startEnd      = 26
+	identityBegin = 40 // after the start, the flag of the older generation and the tombstone horizon
+	identityHead  = "luatx "
 )
 
 // meta is the content of the field id in a generation of the inbox; see internal/lua/_meta.lua.
@@ -37,10 +39,14 @@ type meta struct {
 	identity string
 }
 
-// parseMeta parses the field. In layouts before 3, the field contains only the identity.
+// parseMeta parses the field. In other layouts, the identity begins elsewhere, and there may be no start.
 func parseMeta(text string) meta {
-	if len(text) <= identityBegin || strings.HasPrefix(text, "luatx ") {
-		return meta{identity: text}
+	at := strings.Index(text, identityHead)
+	switch {
+	case at < 0 && len(text) > identityBegin:
+		at = identityBegin
+	case at != identityBegin:
+		return meta{identity: text[max(at, 0):]}
 	}
-	return meta{start: eval.Moment(text[:startWidth]), identity: text[identityBegin:]}
+	return meta{start: eval.Moment(text[startBegin:startEnd]), identity: text[at:]}
 }

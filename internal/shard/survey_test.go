@@ -217,8 +217,8 @@ func TestMarkIsThatOfTheGenerationWithTheMessage(t *testing.T) {
 		t.Errorf("in an empty shard: %+v", empty)
 	}
 	for key, fields := range map[string][]string{
-		keyInboxA:   {fieldID, "17672256000021" + "0000000000000" + "an identity", "new", "t", "both", "t"},
-		keyInboxB:   {fieldID, "17672256000011" + "0000000000000" + "an older identity", "old", "t!", "both", "t"},
+		keyInboxA:   {fieldID, "17673120000021767225600002" + "1" + "0000000000000" + "an identity", "new", "t", "both", "t"},
+		keyInboxB:   {fieldID, "17673120000011767225600001" + "1" + "0000000000000" + "an older identity", "old", "t!", "both", "t"},
 		keyBroken:   {"old", "SET k"},
 		keyResults:  {"new", "replies"},
 		keyResultsB: {"old", "replies"},

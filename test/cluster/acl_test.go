@@ -138,7 +138,7 @@ func TestDocumentedRepairUserRemovesTheInboxOfAnIdleShard(t *testing.T) {
 	for range 3 { // the newer generation, the older one, and the identity
 		meta := admin.HGet(ctx, inbox, "id").Val()
 		began := time.Now().Add(-3 * tr.Config().Retention).UnixMilli()
-		redistest.Must(t, admin.HSet(ctx, inbox, "id", fmt.Sprintf("%013d%s", began, meta[13:])).Err())
+		redistest.Must(t, admin.HSet(ctx, inbox, "id", fmt.Sprintf("%s%013d%s", meta[:13], began, meta[26:])).Err())
 		for _, err := range worker.Fix(ctx) {
 			redistest.Must(t, err)
 		}

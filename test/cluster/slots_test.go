@@ -83,9 +83,9 @@ func TestIdentityIsFrozen(t *testing.T) {
 		keyspace luatx.Keyspace
 		want     string
 	}{
-		{luatx.Keyspace{}, "luatx 6, namespace shop.eu-1, own tags"},
-		{luatx.OwnTags().WithPrefix("p"), "luatx 6, namespace shop.eu-1, own tags"}, // a prefix does not change slots
-		{luatx.Partitions(7), "luatx 6, namespace shop.eu-1, 7 partitions"},
+		{luatx.Keyspace{}, "luatx 7, namespace shop.eu-1, own tags"},
+		{luatx.OwnTags().WithPrefix("p"), "luatx 7, namespace shop.eu-1, own tags"}, // a prefix does not change slots
+		{luatx.Partitions(7), "luatx 7, namespace shop.eu-1, 7 partitions"},
 	} {
 		client.FlushAll(t.Context())
 		tr := rig.NewTransactor(t, client, func(cfg *luatx.Config) { cfg.Namespace, cfg.Keyspace = "shop.eu-1", c.keyspace })
@@ -94,8 +94,8 @@ func TestIdentityIsFrozen(t *testing.T) {
 		redistest.Must(t, err)
 		inbox := "shop.eu-1:{" + slot.Text(slot.OfTag(tag)) + "}:inbox:a"
 		got := client.HGet(t.Context(), inbox, "id").Val()
-		if strings.TrimLeft(got, "0123456789") != c.want || len(got) != 27+len(c.want) {
-			t.Errorf("the shard is %q, want %q behind 27 digits", got, c.want)
+		if strings.TrimLeft(got, "0123456789") != c.want || len(got) != 40+len(c.want) {
+			t.Errorf("the shard is %q, want %q behind 40 digits", got, c.want)
 		}
 	}
 }

@@ -266,9 +266,10 @@ func TestIDIsADuplicateUntilTheSecondRotationByTheServersClock(t *testing.T) {
 		{40 * time.Hour, "second", luatx.Duplicate}, // a failover to a slower clock
 		{40 * time.Hour, "third", luatx.Committed},
 		{40 * time.Hour, "second", luatx.Duplicate}, // the older generation is still known
-		{63 * time.Hour, "third", luatx.Duplicate},
-		{64 * time.Hour, "fourth", luatx.Committed}, // rotates by the slower clock
-		{88 * time.Hour, "third", luatx.Committed},  // remembered for at most twice the retention, by the slower clock
+		{73 * time.Hour, "third", luatx.Duplicate},
+		{75 * time.Hour, "fourth", luatx.Committed}, // rotates
+		{98 * time.Hour, "third", luatx.Duplicate},
+		{99 * time.Hour, "third", luatx.Committed},  // remembered for at most twice the retention and the difference of the clocks
 		{200 * time.Hour, "third", luatx.Duplicate}, // a long time without commits does not drop the newer generation
 		{200 * time.Hour, "late", luatx.Committed},
 		{225 * time.Hour, "third", luatx.Committed},
@@ -295,19 +296,21 @@ func TestIDIsKeptForAShorterRetentionThanBefore(t *testing.T) {
 			redistest.Must(t, err)
 			assert.Equal(t, result.Outcome, want, "%s", id)
 		}
-		began := func(age time.Duration) {
+		began := func(age time.Duration, by *luatx.Transactor) {
 			t.Helper()
+			start := time.Now().Add(-age)
 			meta := client.HGet(ctx, home.Key("inbox:a"), "id").Val()
-			moved := fmt.Sprintf("%013d%s", time.Now().Add(-age).UnixMilli(), meta[13:])
+			moved := msOf(start.Add(by.Config().Retention)) + msOf(start) + meta[26:]
 			redistest.Must(t, client.HSet(ctx, home.Key("inbox:a"), "id", moved).Err())
 		}
 		want(long, "new", luatx.Committed)
-		began(20 * time.Hour)
+		began(20*time.Hour, long)
 		want(short, "other", luatx.Committed)
 		want(short, "new", luatx.Duplicate)
+		began(24*time.Hour, long)
+		want(short, "newer", luatx.Committed)
 		want(long, "new", luatx.Duplicate)
-		want(long, "newer", luatx.Committed)
-		began(time.Hour + time.Minute)
+		began(time.Hour, short)
 		want(short, "newer", luatx.Duplicate)
 		want(short, "new", luatx.Committed)
 	})
@@ -321,12 +324,12 @@ func TestTombstoneDoesNotMoveTheStartOfTheGeneration(t *testing.T) {
 	server, tr := atClock(t, start)
 	home := link.Of(tr).Scripts.Shard(slot.OfTag("a"))
 	redistest.Must(t, assert.ErrOf(tr.Transact(ctx, "a", func(*luatx.Tx) error { return nil }, luatx.WithID("x"))))
-	began := server.HGet(home.Key("inbox:a"), "id")[:13]
+	began := server.HGet(home.Key("inbox:a"), "id")[13:26]
 	server.SetTime(start.Add(time.Hour))
 	state, _, _, err := link.Of(tr).Commits.Resolve(ctx, home, "0123456789abcdef", nil, "base5678\x00\x01", start.Add(2*time.Hour))
 	redistest.Must(t, err)
 	assert.Equal(t, string(state), "tombstoned", "state")
-	assert.Equal(t, server.HGet(home.Key("inbox:a"), "id")[:13], began, "start of the generation")
+	assert.Equal(t, server.HGet(home.Key("inbox:a"), "id")[13:26], began, "start of the generation")
 }
 
 func TestTombstoneIsFoundInEitherGenerationAndALaterOneDoesNotEndIt(t *testing.T) {

@@ -22,7 +22,7 @@ const knownDigest = "0123456789abcdef"
 // setMeta writes the metadata of a generation of the inbox.
 func setMeta(t *testing.T, client redis.UniversalClient, tr *luatx.Transactor, generation, start string, older int) {
 	t.Helper()
-	text := fmt.Sprintf("%s%d%013d%s", start, older, 0, link.Of(tr).Scripts.Identity())
+	text := fmt.Sprintf("%s%s%d%013d%s", msOf(time.Now().Add(time.Hour)), start, older, 0, link.Of(tr).Scripts.Identity())
 	redistest.Must(t, client.HSet(t.Context(), shardOf(tr).Key(generation), "id", text).Err())
 }
 

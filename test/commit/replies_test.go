@@ -358,6 +358,7 @@ func TestResolveAfterTheRetentionReturnsErrReceiptExpired(t *testing.T) {
 			settings.Retention = 2 * time.Second
 			tr, err := luatx.New(through, settings)
 			redistest.Must(t, err)
+			rig.Warm(t, tr) // its retention ends the generation
 			rig.Warm(t, before)
 			receipt := unknownCommit(t, proxy, before)
 			ctx := redistest.Soon(t)

@@ -47,7 +47,9 @@ func count(t testing.TB, client redis.UniversalClient, tr *luatx.Transactor, enq
 	if len(words) < 5 {
 		words = []string{"0", "0", "0", "0", "0"}
 	}
-	words[2] = strconv.FormatInt(enqueued, 10)
+	events, err := strconv.ParseInt(words[0], 10, 64)
+	Must(t, err)
+	words[2] = strconv.FormatInt(enqueued-events, 10)
 	Must(t, client.HSet(ctx, key, "totals", strings.Join(words, " ")).Err())
 }
 

@@ -1,25 +1,27 @@
 -- A commit made for its plan: fenced and acknowledged input, 2 events after 0 ms, HSET with 5 arguments, HINCRBY with 3 arguments, SET with 2 arguments, INCR with 1 arguments, HGET with 2 arguments, APPEND with 2 arguments.
 local string, call, try, KEYS, A = string, redis.call, redis.pcall, KEYS, ARGV
 local time = call('TIME')
-local NOW = time[1] .. string.sub('00000' .. time[2], -6, -4) -- ms
+local NOW = time[1] .. string.sub(#time[2] == 6 and time[2] or '00000' .. time[2], -6, -4) -- ms
 if NOW > A[2] then return 0 end
 local fields_expire = (redis.REDIS_VERSION_NUM or 0) >= 0x070400 or (redis.VALKEY_VERSION_NUM or 0) >= 0x090000
 local seven = (redis.REDIS_VERSION_NUM or 0) >= 0x070000
 local meta = try('HGET', @INBOX_A, 'id')
 if not meta or #meta == 0 then return 0 end -- the length of an error is 0
-local rest = string.sub(meta, 14)
-if rest ~= @ONE_GENERATION and rest ~= @TWO_GENERATIONS then return 0 end
-local seconds = time[1] - (tonumber(string.sub(meta, 1, 10)) or 0)
-if meta > NOW or seconds > @RETENTION / 1000 - 1 then return 0 end
-if rest == @TWO_GENERATIONS and try('HEXISTS', string.sub(@VOID, 1, -5) .. 'inbox:b', A[3]) ~= 0 then return 0 end
+if NOW >= meta then return 0 end -- meta begins with the end of the generation
+local older = string.find(meta, @ONE_GENERATION, -#@ONE_GENERATION, true) ~= 27
+if older and string.find(meta, @TWO_GENERATIONS, -#@TWO_GENERATIONS, true) ~= 27 then return 0 end
+if older and try('HEXISTS', string.sub(@VOID, 1, -5) .. 'inbox:b', A[3]) ~= 0 then return 0 end
 if try('EXISTS', @TAKEN) ~= 0 and try('HGET', @TAKEN, A[1] .. '\0' .. string.sub(A[2], 14)) then return 0 end
 local totals = try('HGET', @COUNTS, 'totals')
 if not totals or #totals == 0 then return 0 end
-local before, bytes, enqueued, parked, idle = string.match(totals, '^(%d+) (%d+) (%d+) (%d+ %d+)(%D*)$')
-if not before then return 0 end
+local before, bytes, left, parked = string.match(totals, '^(%d+) (%d+) (%-?%d+) (.+)$')
+local idle
+-- Otherwise there are parked events, or the last claim has left no event.
 if parked ~= '0 0' then
-  local number, size = string.match(parked, '(%d+) (%d+)')
-  if number + 0 >= @PARKED_CAPACITY or size + 0 >= @PARKED_BYTES then return 0 end
+  local number, size
+  number, size, idle = string.match(parked or '', '^(%d+) (%d+)(%D*)$')
+  if not number or number + 0 >= @PARKED_CAPACITY or size + 0 >= @PARKED_BYTES then return 0 end
+  parked, idle = number .. ' ' .. size, idle ~= ''
 end
 local size = #A[7] + #A[9]
 local events = before + 2
@@ -82,22 +84,10 @@ repeat
   r3 = try('SET', KEYS[10], A[16])
   if r3 ~= 0 and r3 ~= 1 and type(r3) == 'table' and r3.err then why = r3.err break end
   step = 4 -- INCR
-  old4 = try('GETRANGE', KEYS[11], '0', '@UNDO_BYTES')
-  if #old4 > @UNDO_BYTES then why, old4 = 'off the path of the plan', nil break end
-  if #old4 == 0 then
-    -- It is empty or an error.
-    if old4 ~= '' then why, old4 = old4.err, nil break end
-    local there = try('EXISTS', KEYS[11])
-    if type(there) == 'table' then why, old4 = there.err, nil break end
-    old4 = there == 1 and ''
-  end
+  old4 = try('STRLEN', KEYS[11])
+  if type(old4) ~= 'number' or old4 > 15 then why, old4 = 'off the path of the plan', nil break end
   r4 = try('INCR', KEYS[11])
-  local kind = type(r4)
-  if kind == 'table' and r4.err then why = r4.err break end
-  if kind == 'number' and (r4 >= @TWO_53 or r4 <= -@TWO_53) then
-    local exact = try('GET', KEYS[11])
-    r4 = type(exact) == 'string' and exact or r4
-  end
+  if type(r4) ~= 'number' then why, old4 = r4.err, nil break end
   step = 5 -- HGET
   r5 = try('HGET', KEYS[12], A[17])
   if r5 ~= 0 and r5 ~= 1 and type(r5) == 'table' and r5.err then why = r5.err break end
@@ -115,8 +105,8 @@ if why then
   if old3 == false then undo[#undo + 1] = {'UNLINK', KEYS[10]} end
   if old3 and at3 >= 0 then undo[#undo + 1] = {'PEXPIREAT', KEYS[10], string.format('%.0f', at3)} end
   if old3 then undo[#undo + 1] = {'SET', KEYS[10], old3} end
-  if old4 == false then undo[#undo + 1] = {'UNLINK', KEYS[11]} end
-  if old4 then undo[#undo + 1] = {'SET', KEYS[11], old4, 'KEEPTTL'} end
+  if old4 == 0 then undo[#undo + 1] = {'UNLINK', KEYS[11]} end
+  if old4 and old4 > 0 then undo[#undo + 1] = {'SET', KEYS[11], string.format('%.0f', r4 - 1), 'KEEPTTL'} end
   local left = rollback()
   if not left then left = restore({'HDEL', @INBOX_A, A[3]}) end
   if left then
@@ -127,8 +117,8 @@ if why then
   return 0
 end
 local flags = 0
-if before == '0' or idle ~= '' then flags = 2 end
-try('HSET', @COUNTS, 'totals', string.format('%d %d %d %s', events, bytes, enqueued + 2, parked))
+if before == '0' or idle then flags = 2 end
+try('HSET', @COUNTS, 'totals', string.format('%d %d %s %s', events, bytes, left, parked))
 local acked = try('XACK', @STREAM, A[1], A[5])
 if acked == 1 or acked == 0 then flags = flags + 1 end
 return {NOW, flags, r1, r2, r3, r4, r5, r6}

@@ -1,14 +1,13 @@
 -- A commit made for its plan: position, fenced input.
 local string, call, try, KEYS, A = string, redis.call, redis.pcall, KEYS, ARGV
 local time = call('TIME')
-local NOW = time[1] .. string.sub('00000' .. time[2], -6, -4) -- ms
+local NOW = time[1] .. string.sub(#time[2] == 6 and time[2] or '00000' .. time[2], -6, -4) -- ms
 if NOW > A[2] then return 0 end
 local meta = try('HGET', @INBOX_A, 'id')
 if not meta or #meta == 0 then return 0 end -- the length of an error is 0
-local rest = string.sub(meta, 14)
-if rest ~= @ONE_GENERATION and rest ~= @TWO_GENERATIONS then return 0 end
-local seconds = time[1] - (tonumber(string.sub(meta, 1, 10)) or 0)
-if meta > NOW or seconds > @RETENTION / 1000 - 1 then return 0 end
+if NOW >= meta then return 0 end -- meta begins with the end of the generation
+local older = string.find(meta, @ONE_GENERATION, -#@ONE_GENERATION, true) ~= 27
+if older and string.find(meta, @TWO_GENERATIONS, -#@TWO_GENERATIONS, true) ~= 27 then return 0 end
 local old = try('HGET', @POSITIONS, A[3])
 if type(old) == 'table' then return 0 end
 if old then

@@ -2,7 +2,7 @@
 -- For any number of transactions.
 local string, call, try, KEYS, A = string, redis.call, redis.pcall, KEYS, ARGV
 local time = call('TIME')
-local NOW = time[1] .. string.sub('00000' .. time[2], -6, -4) -- ms
+local NOW = time[1] .. string.sub(#time[2] == 6 and time[2] or '00000' .. time[2], -6, -4) -- ms
 if NOW > A[2] then return 0 end
 local seven = (redis.REDIS_VERSION_NUM or 0) >= 0x070000
 local n = (#A - 2) / 9
@@ -21,10 +21,9 @@ for i = 1, n do
 end
 local meta = try('HGET', @INBOX_A, 'id')
 if not meta or #meta == 0 then return 0 end -- the length of an error is 0
-local rest = string.sub(meta, 14)
-if rest ~= @ONE_GENERATION and rest ~= @TWO_GENERATIONS then return 0 end
-local seconds = time[1] - (tonumber(string.sub(meta, 1, 10)) or 0)
-if meta > NOW or seconds > @RETENTION / 1000 - 1 then return 0 end
+if NOW >= meta then return 0 end -- meta begins with the end of the generation
+local older = string.find(meta, @ONE_GENERATION, -#@ONE_GENERATION, true) ~= 27
+if older and string.find(meta, @TWO_GENERATIONS, -#@TWO_GENERATIONS, true) ~= 27 then return 0 end
 local rows = try(unpack(asked))
 if rows.err then return 0 end
 local olds, stopped, at, last = {}, {}, {}, 2
@@ -56,11 +55,14 @@ for i = 1, n do
 end
 local totals = try('HGET', @COUNTS, 'totals')
 if not totals or #totals == 0 then return 0 end
-local before, bytes, enqueued, parked, idle = string.match(totals, '^(%d+) (%d+) (%d+) (%d+ %d+)(%D*)$')
-if not before then return 0 end
+local before, bytes, left, parked = string.match(totals, '^(%d+) (%d+) (%-?%d+) (.+)$')
+local idle
+-- Otherwise there are parked events, or the last claim has left no event.
 if parked ~= '0 0' then
-  local number, size = string.match(parked, '(%d+) (%d+)')
-  if number + 0 >= @PARKED_CAPACITY or size + 0 >= @PARKED_BYTES then return 0 end
+  local number, size
+  number, size, idle = string.match(parked or '', '^(%d+) (%d+)(%D*)$')
+  if not number or number + 0 >= @PARKED_CAPACITY or size + 0 >= @PARKED_BYTES then return 0 end
+  parked, idle = number .. ' ' .. size, idle ~= ''
 end
 local events = before + n
 bytes = bytes + size
@@ -139,6 +141,6 @@ for i = 1, n do
   end
 end
 if woken then
-  try('HSET', @COUNTS, 'totals', string.format('%d %d %d %s', events - n + came, bytes - size + added, enqueued + came, parked) .. ((before == '0' or idle ~= '') and ' idle' or ''))
+  try('HSET', @COUNTS, 'totals', string.format('%d %d %s %s', events - n + came, bytes - size + added, left, parked) .. ((before == '0' or idle) and ' idle' or ''))
 end
 return out

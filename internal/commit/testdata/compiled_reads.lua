@@ -2,7 +2,7 @@
 -- For any number of transactions.
 local string, call, try, KEYS, A = string, redis.call, redis.pcall, KEYS, ARGV
 local time = call('TIME')
-local NOW = time[1] .. string.sub('00000' .. time[2], -6, -4) -- ms
+local NOW = time[1] .. string.sub(#time[2] == 6 and time[2] or '00000' .. time[2], -6, -4) -- ms
 if NOW > A[1] then return 0 end
 local n = (#A - 1) / 2
 local asked, marks, seen = {'HMGET', @INBOX_A, 'id'}, {'HSET', @INBOX_A}, {}
@@ -16,14 +16,13 @@ end
 local rows = try(unpack(asked))
 local meta = rows[1]
 if not meta or #meta == 0 then return 0 end -- the length of an error is 0
-local rest = string.sub(meta, 14)
-if rest ~= @ONE_GENERATION and rest ~= @TWO_GENERATIONS then return 0 end
-local seconds = time[1] - (tonumber(string.sub(meta, 1, 10)) or 0)
-if meta > NOW or seconds > @RETENTION / 1000 - 1 then return 0 end
+if NOW >= meta then return 0 end -- meta begins with the end of the generation
+local older = string.find(meta, @ONE_GENERATION, -#@ONE_GENERATION, true) ~= 27
+if older and string.find(meta, @TWO_GENERATIONS, -#@TWO_GENERATIONS, true) ~= 27 then return 0 end
 for i = 1, n do
   if rows[i + 1] then return 0 end
 end
-if rest == @TWO_GENERATIONS then
+if older then
   asked[2] = string.sub(@VOID, 1, -5) .. 'inbox:b'
   rows = try(unpack(asked))
   if rows.err then return 0 end

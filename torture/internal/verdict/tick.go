@@ -30,10 +30,10 @@ for _, member in ipairs(redis.call('ZRANGE', KEYS[10], 0, -1)) do
   lane = own
 end
 local entries = redis.call('HLEN', KEYS[6])
-local enqueued = string.match(redis.call('HGET', KEYS[11], 'totals') or '', '^%d+ %d+ (%d+)')
+local waits, left = string.match(redis.call('HGET', KEYS[11], 'totals') or '0 0 0', '^(%d+) %d+ (%-?%d+)')
 local indexed = redis.call('ZCARD', KEYS[7]) + redis.call('ZCARD', KEYS[8]) + redis.call('ZCARD', KEYS[9])
 return {sum, least, tonumber(moved[1]) or 0, tonumber(moved[2]) or 0, tonumber(moved[3]) or 0,
-  redis.call('HLEN', KEYS[4]), redis.call('HLEN', KEYS[5]), tonumber(enqueued) or 0, entries - indexed - waiting}`)
+  redis.call('HLEN', KEYS[4]), redis.call('HLEN', KEYS[5]), waits + left, entries - indexed - waiting}`)
 
 // Ticker checks the invariants that hold at every moment of the run.
 type Ticker struct {
