@@ -39,7 +39,7 @@ type grant struct {
 var grants = map[Role][]grant{
 	RoleApplication: {
 		{6, 0, common + "info hset hsetnx hget hmget hexists hlen hdel zadd zrem zcard zrange xpending xack rename unlink " +
-			"hincrby getrange exists type pttl sismember zscore llen xlen set sadd srem ltrim xdel persist pexpireat dump restore memory|usage"},
+			"hincrby getrange strlen exists type pttl sismember zscore llen xlen set sadd srem ltrim xdel persist pexpireat dump restore memory|usage"},
 		{7, 0, "pexpiretime"},
 		{7, 4, "hpexpiretime hpexpireat"},
 	},

@@ -389,11 +389,11 @@ func (g *generator) step(i int, s step, at int) {
 		case lua.HashFields:
 			g.keepFields(n, key, at, (s.args+1)/2)
 		case lua.ChangedString, lua.ReplacedString:
-			if counts(s.name) {
-				g.counter(n, key, s.name, at)
-				return
+			if !counts(s.name) {
+				g.keepString(n, key, s.class)
+				break
 			}
-			g.keepString(n, key, s.class)
+			g.measure(n, key, s.name, at)
 		}
 	}
 	g.put("r%d = try('%s', %s%s)", n, s.name, key, g.args(at, s.args, 1))
@@ -402,11 +402,14 @@ func (g *generator) step(i int, s step, at int) {
 		g.put("if r%d ~= 0 and r%d ~= 1 and type(r%d) == 'table' and r%d.err then why = r%d.err break end", n, n, n, n, n)
 		return
 	}
-	field := ""
+	field, forget, forgotten := "", "", ""
 	if exact == "HGET" {
 		field = ", " + g.arg(at)
 	}
-	g.put("local kind = type(r%d)\nif kind == 'table' and r%d.err then why = r%d.err break end", n, n, n)
+	if i < len(g.steps)-1 && counts(s.name) {
+		forget, forgotten = fmt.Sprintf(", old%d", n), ", nil"
+	}
+	g.put("local kind = type(r%d)\nif kind == 'table' and r%d.err then why%s = r%d.err%s break end", n, n, forget, n, forgotten)
 	g.put("if kind == 'number' and (r%d >= @TWO_53 or r%d <= -@TWO_53) then\nlocal exact = try('%s', %s%s)\nr%d = type(exact) == 'string' and exact or r%d\nend", n, n, exact, key, field, n, n)
 }
 

@@ -42,15 +42,16 @@ func counts(name string) bool {
 // longest is the maximum length of a counter and of what is added to it, so that a Lua number holds the sum.
 const longest = 15
 
-// counter writes code that runs a command for which counts is true. It keeps the length of the old value.
-func (g *generator) counter(n int, key, name string, at int) {
-	more, long := "", ""
+// measure writes code that keeps the length of a counter. If the undo cannot compute the old value, the code keeps the value instead.
+func (g *generator) measure(n int, key, name string, at int) {
+	long := ""
 	if strings.HasSuffix(name, "BY") {
-		more, long = g.args(at, 1, 1), fmt.Sprintf(" or #%s > %d", g.arg(at), longest)
+		long = fmt.Sprintf(" or #%s > %d", g.arg(at), longest)
 	}
 	g.put("old%d = try('STRLEN', %s)", n, key)
-	g.put("if type(old%d) ~= 'number' or old%d > %d%s then why, old%d = %s, nil break end", n, n, longest, long, n, offPath)
-	g.put("r%d = try('%s', %s%s)\nif type(r%d) ~= 'number' then why, old%d = r%d.err, nil break end", n, name, key, more, n, n, n)
+	g.put("if type(old%d) ~= 'number' or old%d > %d%s then", n, n, longest, long)
+	g.keepString(n, key, lua.ChangedString)
+	g.put("end")
 }
 
 // uncount returns the value of a counter before its command.
@@ -90,9 +91,7 @@ func (g *generator) undo() {
 				g.put("if old%d then undo[#undo + 1] = {{'HMGET', %s%s}, old%d} end", n, key, g.args(at, (s.args+1)/2, 2), n)
 			case lua.ChangedString:
 				if counts(s.name) {
-					g.put("if old%d == 0 then undo[#undo + 1] = {'UNLINK', %s} end", n, key)
-					g.put("if old%d and old%d > 0 then undo[#undo + 1] = {'SET', %s, %s, 'KEEPTTL'} end", n, n, key, g.uncount(n, s.name, at))
-					break
+					g.put("if old%d == 0 then\nold%d = false\nelseif type(old%d) == 'number' then\nold%d = %s\nend", n, n, n, n, g.uncount(n, s.name, at))
 				}
 				g.put("if old%d == false then undo[#undo + 1] = {'UNLINK', %s} end", n, key)
 				g.put("if old%d then undo[#undo + 1] = {'SET', %s, old%d, 'KEEPTTL'} end", n, key, n)

@@ -12,9 +12,9 @@
 local VOID = @VOID
 local VERSION = redis.REDIS_VERSION_NUM or 0
 
--- Each command of _undo.lua, in a form that changes nothing while the key does not exist.
+-- Each command of _undo.lua and of compiled undos, in a form that changes nothing while the key does not exist.
 local needed = {
-  {'GETRANGE', VOID, '0', '1'}, {'EXISTS', VOID}, {'TYPE', VOID}, {'HMGET', VOID, 'f'}, {'SISMEMBER', VOID, 'm'},
+  {'GETRANGE', VOID, '0', '1'}, {'STRLEN', VOID}, {'EXISTS', VOID}, {'TYPE', VOID}, {'HMGET', VOID, 'f'}, {'SISMEMBER', VOID, 'm'},
   {'ZSCORE', VOID, 'm'}, {'LLEN', VOID}, {'XLEN', VOID}, {VERSION >= 0x070000 and 'PEXPIRETIME' or 'PTTL', VOID},
   {'UNLINK', VOID}, {'SET', VOID, 'v', 'XX'}, {'HDEL', VOID, 'f'}, {'SREM', VOID, 'm'}, {'ZREM', VOID, 'm'},
   {'ZADD', VOID, 'XX', '1', 'm'}, {'LTRIM', VOID, '0', '0'}, {'XDEL', VOID, '1-1'}, {'PERSIST', VOID},

@@ -120,9 +120,24 @@ for i = 1, n do
     if r3 ~= 0 and r3 ~= 1 and type(r3) == 'table' and r3.err then why = r3.err break end
     step = 4 -- INCR
     old4 = try('STRLEN', KEYS[k + 4])
-    if type(old4) ~= 'number' or old4 > 15 then why, old4 = 'off the path of the plan', nil break end
+    if type(old4) ~= 'number' or old4 > 15 then
+      old4 = try('GETRANGE', KEYS[k + 4], '0', '@UNDO_BYTES')
+      if #old4 > @UNDO_BYTES then why, old4 = 'off the path of the plan', nil break end
+      if #old4 == 0 then
+        -- It is empty or an error.
+        if old4 ~= '' then why, old4 = old4.err, nil break end
+        local there = try('EXISTS', KEYS[k + 4])
+        if type(there) == 'table' then why, old4 = there.err, nil break end
+        old4 = there == 1 and ''
+      end
+    end
     r4 = try('INCR', KEYS[k + 4])
-    if type(r4) ~= 'number' then why, old4 = r4.err, nil break end
+    local kind = type(r4)
+    if kind == 'table' and r4.err then why, old4 = r4.err, nil break end
+    if kind == 'number' and (r4 >= @TWO_53 or r4 <= -@TWO_53) then
+      local exact = try('GET', KEYS[k + 4])
+      r4 = type(exact) == 'string' and exact or r4
+    end
     step = 5 -- HGET
     r5 = try('HGET', KEYS[k + 5], A[p + 15])
     if r5 ~= 0 and r5 ~= 1 and type(r5) == 'table' and r5.err then why = r5.err break end
@@ -140,8 +155,13 @@ for i = 1, n do
     if old3 == false then undo[#undo + 1] = {'UNLINK', KEYS[k + 3]} end
     if old3 and at3 >= 0 then undo[#undo + 1] = {'PEXPIREAT', KEYS[k + 3], string.format('%.0f', at3)} end
     if old3 then undo[#undo + 1] = {'SET', KEYS[k + 3], old3} end
-    if old4 == 0 then undo[#undo + 1] = {'UNLINK', KEYS[k + 4]} end
-    if old4 and old4 > 0 then undo[#undo + 1] = {'SET', KEYS[k + 4], string.format('%.0f', r4 - 1), 'KEEPTTL'} end
+    if old4 == 0 then
+      old4 = false
+    elseif type(old4) == 'number' then
+      old4 = string.format('%.0f', r4 - 1)
+    end
+    if old4 == false then undo[#undo + 1] = {'UNLINK', KEYS[k + 4]} end
+    if old4 then undo[#undo + 1] = {'SET', KEYS[k + 4], old4, 'KEEPTTL'} end
     local left = rollback()
     if not left then left = restore({'HDEL', @INBOX_A, A[p + 1]}) end
     if left then
