@@ -273,7 +273,7 @@ if ARGV[3] ~= '' then redis.acl_check_cmd = may end
 func TestProbeAsksForTheCommandsThatTheUndoNeedsOnThatServer(t *testing.T) {
 	t.Parallel()
 	client := redistest.Shared(t).Client(t)
-	const first, last = "GETRANGE EXISTS TYPE HMGET SISMEMBER ZSCORE LLEN XLEN", "UNLINK SET HDEL SREM ZREM ZADD LTRIM XDEL PERSIST PEXPIREAT"
+	const first, last = "GETRANGE STRLEN EXISTS TYPE HMGET SISMEMBER ZSCORE LLEN XLEN", "UNLINK SET HDEL SREM ZREM ZADD LTRIM XDEL PERSIST PEXPIREAT"
 	const fields = last + " HPEXPIRETIME HPEXPIREAT"
 	for _, c := range []struct {
 		redis, valkey any // versions; empty: none
