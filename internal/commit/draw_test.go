@@ -23,7 +23,7 @@ type draw struct {
 func (d draw) one(of ...string) string { return of[d.IntN(len(of))] }
 
 // kinds are the commands of random transactions, with a letter for each argument: k a key, f a field, v a value, n a number, m a number
-// to add.
+// that is added.
 var kinds = strings.Split(strings.TrimSpace(`
 SET k v
 SET k v EX 100
@@ -83,7 +83,7 @@ var denied = strings.Fields("hincrby set getrange strlen exists pexpiretime pexp
 // deniable returns the denied commands without those that commit.lua needs for the undo of a counter and a compiled script does not
 // need. The check at the start refuses a user without them.
 func (k kind) deniable() []string {
-	if !slices.ContainsFunc(k.commands, func(words []string) bool { return counts(words[0]) }) {
+	if !slices.ContainsFunc(k.commands, func(words []string) bool { return isCounter(words[0]) }) {
 		return denied
 	}
 	return slices.DeleteFunc(slices.Clone(denied), func(name string) bool { return name == "getrange" || name == "exists" })

@@ -195,19 +195,23 @@ func (g *generator) inbox() {
 	}
 	g.put("if not meta or #meta == 0 then %s end -- the length of an error is 0", leave)
 	g.put("if NOW >= meta then %s end -- meta begins with the end of the generation", leave)
-	g.put("local older = string.find(meta, @ONE_GENERATION, -#@ONE_GENERATION, true) ~= 27")
-	g.put("if older and string.find(meta, @TWO_GENERATIONS, -#@TWO_GENERATIONS, true) ~= 27 then %s end", leave)
+	const older = "string.find(meta, @ONE_GENERATION, -#@ONE_GENERATION, true) ~= 27"
+	const foreign = "string.find(meta, @TWO_GENERATIONS, -#@TWO_GENERATIONS, true) ~= 27"
 	switch {
-	case g.positioned && g.batch:
-		g.positions()
 	case g.positioned:
-		g.position()
+		g.put("if %s and %s then %s end", older, foreign, leave)
+		if g.batch {
+			g.positions()
+		} else {
+			g.position()
+		}
 	case g.batch:
+		g.put("local older = %s\nif older and %s then %s end", older, foreign, leave)
 		g.put("for i = 1, n do\nif rows[i + 1] then %s end\nend", leave)
 		g.put("if older then\nasked[2] = %s\nrows = try(unpack(asked))", ownKey("inbox:b"))
 		g.put("if rows.err then %s end\nfor i = 1, n do\nif rows[i + 1] then %s end\nend\nend", leave, leave)
 	default:
-		g.put("if older and try('HEXISTS', %s, %s) ~= 0 then %s end", ownKey("inbox:b"), g.arg(argDigest), leave)
+		g.put("if %s then\nif %s or try('HEXISTS', %s, %s) ~= 0 then %s end\nend", older, foreign, ownKey("inbox:b"), g.arg(argDigest), leave)
 	}
 }
 
@@ -389,11 +393,11 @@ func (g *generator) step(i int, s step, at int) {
 		case lua.HashFields:
 			g.keepFields(n, key, at, (s.args+1)/2)
 		case lua.ChangedString, lua.ReplacedString:
-			if !counts(s.name) {
+			if !isCounter(s.name) {
 				g.keepString(n, key, s.class)
 				break
 			}
-			g.measure(n, key, s.name, at)
+			g.keepLength(n, key, s.name, at)
 		}
 	}
 	g.put("r%d = try('%s', %s%s)", n, s.name, key, g.args(at, s.args, 1))
@@ -406,7 +410,7 @@ func (g *generator) step(i int, s step, at int) {
 	if exact == "HGET" {
 		field = ", " + g.arg(at)
 	}
-	if i < len(g.steps)-1 && counts(s.name) {
+	if i < len(g.steps)-1 && isCounter(s.name) {
 		forget, forgotten = fmt.Sprintf(", old%d", n), ", nil"
 	}
 	g.put("local kind = type(r%d)\nif kind == 'table' and r%d.err then why%s = r%d.err%s break end", n, n, forget, n, forgotten)

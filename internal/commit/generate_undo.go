@@ -34,16 +34,16 @@ func (g *generator) keepString(n int, key string, class byte) {
 	}
 }
 
-// counts reports whether the reply of a command that changes a string tells its old value.
-func counts(name string) bool {
+// isCounter reports whether a command adds to an integer, so that its reply and its argument determine the old value.
+func isCounter(name string) bool {
 	return name == "INCR" || name == "DECR" || name == "INCRBY" || name == "DECRBY"
 }
 
-// longest is the maximum length of a counter and of what is added to it, so that a Lua number holds the sum.
+// longest is the maximum length of a counter and of its command's argument. A Lua number is exact for the sum of two such integers.
 const longest = 15
 
-// measure writes code that keeps the length of a counter. If the undo cannot compute the old value, the code keeps the value instead.
-func (g *generator) measure(n int, key, name string, at int) {
+// keepLength writes code that keeps the length of a counter. For a longer counter or argument, the code keeps the value.
+func (g *generator) keepLength(n int, key, name string, at int) {
 	long := ""
 	if strings.HasSuffix(name, "BY") {
 		long = fmt.Sprintf(" or #%s > %d", g.arg(at), longest)
@@ -54,8 +54,8 @@ func (g *generator) measure(n int, key, name string, at int) {
 	g.put("end")
 }
 
-// uncount returns the value of a counter before its command.
-func (g *generator) uncount(n int, name string, at int) string {
+// oldCounter returns an expression for the value of a counter before its command.
+func (g *generator) oldCounter(n int, name string, at int) string {
 	sign, by := "-", "1"
 	if strings.HasPrefix(name, "DECR") {
 		sign = "+"
@@ -90,8 +90,8 @@ func (g *generator) undo() {
 			case lua.HashFields:
 				g.put("if old%d then undo[#undo + 1] = {{'HMGET', %s%s}, old%d} end", n, key, g.args(at, (s.args+1)/2, 2), n)
 			case lua.ChangedString:
-				if counts(s.name) {
-					g.put("if old%d == 0 then\nold%d = false\nelseif type(old%d) == 'number' then\nold%d = %s\nend", n, n, n, n, g.uncount(n, s.name, at))
+				if isCounter(s.name) {
+					g.put("if old%d == 0 then\nold%d = false\nelseif type(old%d) == 'number' then\nold%d = %s\nend", n, n, n, n, g.oldCounter(n, s.name, at))
 				}
 				g.put("if old%d == false then undo[#undo + 1] = {'UNLINK', %s} end", n, key)
 				g.put("if old%d then undo[#undo + 1] = {'SET', %s, old%d, 'KEEPTTL'} end", n, key, n)

@@ -8,9 +8,9 @@ local seven = (redis.REDIS_VERSION_NUM or 0) >= 0x070000
 local meta = try('HGET', @INBOX_A, 'id')
 if not meta or #meta == 0 then return 0 end -- the length of an error is 0
 if NOW >= meta then return 0 end -- meta begins with the end of the generation
-local older = string.find(meta, @ONE_GENERATION, -#@ONE_GENERATION, true) ~= 27
-if older and string.find(meta, @TWO_GENERATIONS, -#@TWO_GENERATIONS, true) ~= 27 then return 0 end
-if older and try('HEXISTS', string.sub(@VOID, 1, -5) .. 'inbox:b', A[3]) ~= 0 then return 0 end
+if string.find(meta, @ONE_GENERATION, -#@ONE_GENERATION, true) ~= 27 then
+  if string.find(meta, @TWO_GENERATIONS, -#@TWO_GENERATIONS, true) ~= 27 or try('HEXISTS', string.sub(@VOID, 1, -5) .. 'inbox:b', A[3]) ~= 0 then return 0 end
+end
 if try('EXISTS', @TAKEN) ~= 0 and try('HGET', @TAKEN, A[1] .. '\0' .. string.sub(A[2], 14)) then return 0 end
 local totals = try('HGET', @COUNTS, 'totals')
 if not totals or #totals == 0 then return 0 end

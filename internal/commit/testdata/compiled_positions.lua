@@ -22,8 +22,7 @@ end
 local meta = try('HGET', @INBOX_A, 'id')
 if not meta or #meta == 0 then return 0 end -- the length of an error is 0
 if NOW >= meta then return 0 end -- meta begins with the end of the generation
-local older = string.find(meta, @ONE_GENERATION, -#@ONE_GENERATION, true) ~= 27
-if older and string.find(meta, @TWO_GENERATIONS, -#@TWO_GENERATIONS, true) ~= 27 then return 0 end
+if string.find(meta, @ONE_GENERATION, -#@ONE_GENERATION, true) ~= 27 and string.find(meta, @TWO_GENERATIONS, -#@TWO_GENERATIONS, true) ~= 27 then return 0 end
 local rows = try(unpack(asked))
 if rows.err then return 0 end
 local olds, stopped, at, last = {}, {}, {}, 2
