@@ -184,8 +184,8 @@ func serverTime(b *testing.B, client redis.UniversalClient) (report func()) {
 // The maximum number of allocations besides those of go-redis, for a transaction, and for a message in the scripted stack,
 // including the message and its output.
 const (
-	maxAllocs        = 13
-	maxMessageAllocs = 33
+	maxAllocs        = 8
+	maxMessageAllocs = 28
 )
 
 // TestCommitAllocatesLittleMoreThanGoRedis compares the allocations of a commit with three fields, a counter and an event to be

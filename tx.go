@@ -66,21 +66,24 @@ type sent struct {
 	err      error      // nil if the outcome is committed
 	began    time.Time  // set if there is an Observer
 
-	few struct { // initial storage for the lists of the commit
-		events   [1]shard.Event
-		commands [4]commit.Command
-		keys     [4]string
-		order    [4]int
-		ran      [4]redis.Cmder
-	}
+	few    few
 	bodies [][]byte // memory for the bodies of events
+}
+
+// few is the initial storage for the lists of a commit.
+type few struct {
+	events   [1]shard.Event
+	commands [4]commit.Command
+	keys     [4]string
+	order    [4]int
+	ran      [4]redis.Cmder
 }
 
 // maxBodies is the maximum number of bodies whose memory a transaction leaves to the next one.
 const maxBodies = 16
 
-// memory is what committed transactions leave to later ones. Without it, the client allocates 5.2 KB for a small transaction instead
-// of 3.5, and the garbage collector takes a third of its CPU time for events of 100 KB.
+// memory is what committed transactions leave to later ones. Without it, the client allocates 4.8 KB for a small message instead
+// of 2.5, and the garbage collector takes a third of its CPU time for events of 100 KB.
 type memory struct{ free sync.Pool }
 
 // take returns the state of a new transaction.
@@ -108,7 +111,8 @@ func (m *memory) reclaim(tx *Tx) {
 			bodies = append(bodies, e.Body)
 		}
 	}
-	*s = sent{bodies: bodies}
+	s.commit.Reset()
+	s.cmds, s.relay, s.reserved, s.err, s.began, s.few, s.bodies = nil, nil, false, nil, time.Time{}, few{}, bodies
 	m.free.Put(s)
 }
 

@@ -94,7 +94,22 @@ type Commit struct {
 	compiled *compiled // nil: the general script is used
 	notAfter int64     // in ms, as it is sent
 	args     int       // number of arguments after the head and the digests
+	until    string    // the deadline and the consumer, as a compiled script has them
+	room     []any     // memory for the arguments of a compiled script
 	staged   bool      // the body of an event has a separate key; see stage
+}
+
+// maxRoom is the maximum number of arguments whose memory a commit leaves to the next one.
+const maxRoom = 256
+
+// Reset makes the commit ready for another transaction. No request may use it any more.
+func (c *Commit) Reset() {
+	room := c.room
+	if cap(room) > maxRoom {
+		room = nil
+	}
+	clear(room)
+	*c = Commit{room: room[:0]}
 }
 
 // Calls reports whether the transaction calls procedures, which may emit events.

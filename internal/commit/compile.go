@@ -23,7 +23,7 @@ import (
 //	      then for each transaction digest (or the field of its position), token, entry of the input if there is one, offset, after
 //	      and owner of its position if there is one (see internal/lua/_position.lua), for each event its id and its body, and for
 //	      each command its arguments behind the key
-//	reply time (ms), then for each transaction its flags, as in commit.lua, and the reply of each command
+//	reply time (ms, a number), then for each transaction its flags, as in commit.lua, and the reply of each command
 
 // Larger plans are not compiled, because Lua limits a function to 200 locals and a call to about 250 arguments.
 const (

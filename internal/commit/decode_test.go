@@ -181,36 +181,6 @@ func TestOtherLoadsShareNoScriptWithACommit(t *testing.T) {
 	}
 }
 
-func TestLoneTransactionUsesTheScriptForOne(t *testing.T) {
-	t.Parallel()
-	alone, batch := eval.NewScript("a", "return 1"), eval.NewScript("b", "return 2")
-	k := &compiled{alone: alone, batch: batch}
-	call := &eval.Call{Load: sending(newReplying(t, nil), 0, "a")}
-	for n, want := range []*eval.Script{alone, batch, batch} {
-		calls := make([]*eval.Call, n+1)
-		for i := range calls {
-			calls[i] = call
-		}
-		if script, _ := k.pack(calls); script != want {
-			t.Errorf("%d transactions use script %s", n+1, script.Name)
-		}
-	}
-}
-
-func TestBatchOfACompiledScriptHasTheEarliestDeadline(t *testing.T) {
-	t.Parallel()
-	home := newReplying(t, nil).Shard(0)
-	for _, deadlines := range [][]int64{{5}, {5, 6}, {6, 5}, {7, 6, 5}, {7, 5, 6}} {
-		k, calls := &compiled{alone: eval.NewScript("a", ""), batch: eval.NewScript("b", "")}, []*eval.Call(nil)
-		for _, at := range deadlines {
-			calls = append(calls, &eval.Call{Load: &Commit{Shard: home, notAfter: at}})
-		}
-		_, argv := k.pack(calls)
-		deadline, _ := argv[eval.FirstKey+k.keyCount()].(*int64)
-		assert.Equal(t, *deadline, 5, "the deadline of %v", deadlines)
-	}
-}
-
 func TestBatchThatMustKeepItsOrderSharesAScript(t *testing.T) {
 	t.Parallel()
 	one, two := &compiled{}, &compiled{}

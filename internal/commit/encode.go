@@ -65,15 +65,15 @@ func (c *Commit) Pack(calls []*eval.Call) (script *eval.Script, argv []any, ahea
 
 // pack encodes commits for their compiled script; see compile.go.
 func (k *compiled) pack(calls []*eval.Call) (*eval.Script, []any) {
-	script := k.alone
-	if len(calls) > 1 {
-		script = k.batch
-	}
 	first := of(calls[0])
-	argv := script.Argv(k.keyCount()+len(calls)*len(k.steps), k.head()+len(calls)*k.width())
+	script, room, until := k.alone, first.room, &first.until
+	if len(calls) > 1 { // the first call may have arguments from a round trip that it made alone
+		script, room, until = k.batch, nil, new(string)
+	}
+	argv := script.ArgvIn(room, k.keyCount()+len(calls)*len(k.steps), k.head()+len(calls)*k.width())
 	argv = k.ownKeys(argv, first.Shard)
 	if k.ack != AckNone {
-		argv = append(argv, &first.Input.Stream, group.TakenKey(first.Input.Stream))
+		argv = append(argv, &first.Input.Stream, k.sender.taken.of(first.Input.Stream))
 	}
 	for _, call := range calls {
 		for _, command := range of(call).Commands {
@@ -87,8 +87,9 @@ func (k *compiled) pack(calls []*eval.Call) (*eval.Script, []any) {
 		}
 	}
 	if k.ack != AckNone {
-		deadline := strconv.AppendInt(make([]byte, 0, 13+len(first.Input.Consumer)), *notAfter, 10)
-		argv = append(argv, &first.Input.Group, append(deadline, first.Input.Consumer...))
+		var few [64]byte
+		*until = string(append(strconv.AppendInt(few[:0], *notAfter, 10), first.Input.Consumer...))
+		argv = append(argv, &first.Input.Group, until)
 	} else {
 		argv = append(argv, notAfter)
 	}
@@ -107,6 +108,9 @@ func (k *compiled) pack(calls []*eval.Call) (*eval.Script, []any) {
 		for _, command := range c.Commands {
 			argv = append(argv, command.Args[2:]...)
 		}
+	}
+	if len(calls) == 1 {
+		first.room = argv
 	}
 	return script, argv
 }

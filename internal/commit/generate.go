@@ -295,7 +295,7 @@ func (g *generator) mark() {
 		g.put("local early\nif try(unpack(bodies)) ~= %s or type(try(unpack(due))) ~= 'number' then early = %s end", g.all(), offPath)
 		g.put("local came, added, woken = 0, 0, nil")
 	}
-	g.put("local out = {NOW}")
+	g.put("local out = {NOW + 0}")
 	if g.ack == AckFused {
 		g.put("local ack = {'XACK', @STREAM, A[1]}")
 	}
@@ -463,7 +463,7 @@ func (g *generator) finish() {
 		g.put("return out")
 		return
 	}
-	g.WriteString("return {NOW, flags")
+	g.WriteString("return {NOW + 0, flags")
 	for i := range g.steps {
 		fmt.Fprintf(g, ", r%d", i+1)
 	}

@@ -22,6 +22,7 @@ type Sender struct {
 	durability eval.Durability
 	constants  shard.Constants
 	plans      plans
+	taken      takenKeys
 
 	commit, resolve, read, probe, enqueue *eval.Script
 

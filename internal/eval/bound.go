@@ -26,31 +26,43 @@ type bound struct {
 // leeway is the part of a caller's patience by which a shared context may end later.
 const leeway = 64
 
-// within returns a context that also ends at until, or a little later. The context is shared if that of the caller ends together
-// with the one of the caller before. If until is zero, the context ends only with ctx.
-func (b *bounds) within(ctx context.Context, now, until time.Time) (context.Context, context.CancelFunc) {
+// within returns a context that also ends at until, or a little later, and what the caller passes to leave afterwards. The context
+// is shared if that of the caller ends together with the one of the caller before. If until is zero, the context ends only with
+// ctx.
+func (b *bounds) within(ctx context.Context, now, until time.Time) (context.Context, *bound) {
 	if until.IsZero() {
-		return ctx, func() {}
+		return ctx, nil
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if done := ctx.Done(); !b.seen || b.done != done {
 		b.offer(nil)
 		b.seen, b.done = true, done
-		return context.WithDeadline(ctx, until)
+		own := newBound(ctx, until)
+		return own.ctx, own
 	}
 	latest := until.Add(until.Sub(now) / leeway)
 	if b.last == nil || b.last.end.Before(until) || b.last.end.After(latest) {
-		limited, stop := context.WithDeadline(ctx, latest)
-		b.offer(&bound{ctx: limited, stop: stop, end: latest, users: 1})
+		b.offer(newBound(ctx, latest))
 	}
-	used := b.last
-	used.users++
-	return shared{used.ctx, ctx}, func() {
-		b.mu.Lock()
-		defer b.mu.Unlock()
-		used.leave()
+	b.last.users++
+	return shared{b.last.ctx, ctx}, b.last
+}
+
+// newBound returns a bound with one user.
+func newBound(ctx context.Context, end time.Time) *bound {
+	limited, stop := context.WithDeadline(ctx, end)
+	return &bound{ctx: limited, stop: stop, end: end, users: 1}
+}
+
+// leave ends a caller's use of its context.
+func (b *bounds) leave(used *bound) {
+	if used == nil {
+		return
 	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	used.leave()
 }
 
 // offer replaces the bound for further callers, which counts as a use.

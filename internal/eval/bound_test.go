@@ -15,12 +15,12 @@ type callerKey struct{}
 func bounded(caller context.Context, t *testing.T, b *bounds, patience time.Duration) (context.Context, context.CancelFunc) {
 	t.Helper()
 	until := time.Now().Add(patience)
-	ctx, leave := b.within(context.WithValue(caller, callerKey{}, patience), time.Now(), until)
+	ctx, used := b.within(context.WithValue(caller, callerKey{}, patience), time.Now(), until)
 	if end, known := ctx.Deadline(); !known || end.Before(until) || end.After(until.Add(patience/leeway)) {
 		t.Errorf("a context for %v ends after %v", patience, time.Until(end))
 	}
 	assert.Equal(t, ctx.Value(callerKey{}), any(patience), "the caller's value")
-	return ctx, leave
+	return ctx, func() { b.leave(used) }
 }
 
 func TestCallersWhoseContextsEndTogetherShareABound(t *testing.T) {

@@ -8,6 +8,7 @@ import (
 	"encoding/hex"
 	"iter"
 	"log/slog"
+	"slices"
 	"sync/atomic"
 
 	"github.com/redis/go-redis/v9"
@@ -23,8 +24,11 @@ type Script struct {
 
 // Argv returns the first arguments of a call with the given number of keys. It has capacity for the keys and for args
 // arguments.
-func (s *Script) Argv(keys, args int) []any {
-	return append(make([]any, 0, FirstKey+keys+args), "evalsha", s.argument, keys)
+func (s *Script) Argv(keys, args int) []any { return s.ArgvIn(nil, keys, args) }
+
+// ArgvIn is like Argv, but uses the memory of the given list if it suffices.
+func (s *Script) ArgvIn(room []any, keys, args int) []any {
+	return append(slices.Grow(room[:0], FirstKey+keys+args), "evalsha", s.argument, keys)
 }
 
 // FirstKey is the index of the first key in the arguments of a call.

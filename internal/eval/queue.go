@@ -64,8 +64,8 @@ func (q *queue) round(ctx context.Context, calls []*Call) {
 		if l := q.nodeQueue(q.node(ctx, calls[0].Key)); q.enter(l) {
 			began := time.Now()
 			defer q.leave(l, began)
-			bounded, cancel := l.bounds.within(ctx, began, calls[0].Until)
-			defer cancel()
+			bounded, used := l.bounds.within(ctx, began, calls[0].Until)
+			defer l.bounds.leave(used)
 			q.runner.trip(bounded, calls)
 			return
 		}

@@ -6,15 +6,19 @@ import (
 	"time"
 )
 
-// Timed splits a reply into the server's time, which is the first element, and the other elements.
+// Timed splits a reply into the server's time, which is the first element as a number or as text, and the other
+// elements.
 func Timed(reply any) (time.Time, []any, error) {
 	rows, _ := reply.([]any)
 	if len(rows) < 2 {
 		return time.Time{}, nil, Malformed("any", reply)
 	}
-	ms, err := strconv.ParseInt(Word(rows[0]), 10, 64)
-	if err != nil {
-		return time.Time{}, nil, Malformed("any", reply)
+	ms, number := rows[0].(int64)
+	if !number {
+		var err error
+		if ms, err = strconv.ParseInt(Word(rows[0]), 10, 64); err != nil {
+			return time.Time{}, nil, Malformed("any", reply)
+		}
 	}
 	return time.UnixMilli(ms), rows[1:], nil
 }

@@ -141,4 +141,4 @@ if before == '0' or idle then flags = 2 end
 try('HSET', @COUNTS, 'totals', string.format('%d %d %s %s', events, bytes, left, parked))
 local acked = try('XACK', @STREAM, A[1], A[5])
 if acked == 1 or acked == 0 then flags = flags + 1 end
-return {NOW, flags, r1, r2, r3, r4, r5, r6}
+return {NOW + 0, flags, r1, r2, r3, r4, r5, r6}

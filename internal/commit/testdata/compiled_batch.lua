@@ -69,7 +69,7 @@ if try(unpack(marks)) ~= n then return 0 end
 local early
 if try(unpack(bodies)) ~= 2 * n or type(try(unpack(due))) ~= 'number' then early = 'off the path of the plan' end
 local came, added, woken = 0, 0, nil
-local out = {NOW}
+local out = {NOW + 0}
 local ack = {'XACK', @STREAM, A[1]}
 for i = 1, n do
   local p, k = 16 * i - 14, 6 * i + 1

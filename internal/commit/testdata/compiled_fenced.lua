@@ -34,4 +34,4 @@ if why then
   return 0
 end
 local flags = 0
-return {NOW, flags}
+return {NOW + 0, flags}

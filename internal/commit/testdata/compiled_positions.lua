@@ -76,7 +76,7 @@ if type(try(unpack(marks))) ~= 'number' then return 0 end
 local early
 if try(unpack(bodies)) ~= n or type(try(unpack(due))) ~= 'number' then early = 'off the path of the plan' end
 local came, added, woken = 0, 0, nil
-local out = {NOW}
+local out = {NOW + 0}
 for i = 1, n do
   local p, k = 9 * i - 7, 2 * i + 6
   local why, step = early, 0

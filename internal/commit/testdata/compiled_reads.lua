@@ -31,7 +31,7 @@ if older then
   end
 end
 if try(unpack(marks)) ~= n then return 0 end
-local out = {NOW}
+local out = {NOW + 0}
 for i = 1, n do
   local p, k = 2 * i - 1, i + 1
   local why, step = nil, 0
