@@ -94,7 +94,7 @@ type Commit struct {
 	compiled *compiled // nil: the general script is used
 	notAfter int64     // in ms, as it is sent
 	args     int       // number of arguments after the head and the digests
-	until    string    // the deadline and the consumer, as a compiled script has them
+	until    string    // the deadline and the consumer, which are one argument of a compiled script
 	room     []any     // memory for the arguments of a compiled script
 	staged   bool      // the body of an event has a separate key; see stage
 }

@@ -90,7 +90,7 @@ func TestCommitLeavesItsRoomToTheNextOne(t *testing.T) {
 	}
 	c.Shard = home
 	if _, second := k.pack([]*eval.Call{call}); &second[0] != &first[0] {
-		t.Error("the next transaction has other memory")
+		t.Error("the next transaction does not use the memory")
 	}
 	for size, kept := range map[int]bool{maxRoom: true, maxRoom + 1: false} {
 		c = &Commit{room: make([]any, size)}
@@ -105,12 +105,12 @@ func TestKeysOfTakeoversAreRemembered(t *testing.T) {
 	var keys takenKeys
 	first := keys.of("s0")
 	assert.Equal(t, *first, group.TakenKey("s0"), "the key")
-	for i := range 1000 {
+	for i := 1; i < 1000; i++ {
 		if keys.of("s0") != first {
-			t.Fatalf("the key is forgotten among %d", i)
+			t.Fatalf("the key was forgotten after %d other streams", i-1)
 		}
 		keys.of(fmt.Sprint("s", i))
 	}
 	assert.Equal(t, *keys.of("another"), group.TakenKey("another"), "the key of another stream")
-	assert.Equal(t, len(keys.known), 1, "the number of keys after too many")
+	assert.Equal(t, len(keys.known), 1, "the number of keys after the limit")
 }
