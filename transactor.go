@@ -24,7 +24,7 @@ import (
 )
 
 // layout is the version of the key layout of a shard.
-const layout = 7
+const layout = 8
 
 // noteTimeout bounds the note about a compiled plan.
 const noteTimeout = 10 * time.Second

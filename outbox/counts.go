@@ -59,7 +59,7 @@ func (c *Counts) add(shard shard.Counts) {
 	c.Leased += shard.Leased
 	c.Parked += shard.Parked
 	c.Sent += shard.Sent
-	c.Waiting += max(0, shard.Entries-shard.Pending-shard.Parked-shard.Sent)
+	c.Waiting += max(0, shard.Events()-shard.Pending)
 	c.Bytes += shard.Totals["bytes"]
 	t := &c.Totals
 	for name, total := range map[string]*int64{

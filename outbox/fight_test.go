@@ -51,7 +51,9 @@ func (y yard) snapshot(ctx context.Context) (s shelves, err error) {
 }
 
 func (s shelves) count(name string) int {
-	return int(shard.CountsOf(s.counts)[name])
+	c := shard.Counts{Entries: int64(len(s.entries)), Parked: int64(len(s.parked)), Sent: int64(len(s.sent))}
+	c.Totals = shard.CountsOf(s.counts, c.Events())
+	return int(c.Of(name))
 }
 
 // wrong lists the contradictions: every event must be in one state, every lane must have a visible head, and the counts must be

@@ -39,7 +39,9 @@ func (y yard) settleBy(how shard.Settling, batch []shard.Settlement, want ...str
 // gauge returns one of the gauges of the shard.
 func (y yard) gauge(name string) int64 {
 	y.t.Helper()
-	return shard.CountsOf(y.keys().hash("counts"))[name]
+	counts, err := link.Of(y.tr).Scripts.Counts(redistest.Soon(y.t), []int{y.slot})
+	redistest.Must(y.t, err)
+	return counts[y.slot].Of(name)
 }
 
 // marked returns what the shard remembers of a sent event.

@@ -21,7 +21,6 @@ import (
 
 	"github.com/luatx/luatx"
 	"github.com/luatx/luatx/internal/link"
-	"github.com/luatx/luatx/internal/shard"
 	"github.com/luatx/luatx/internal/test/redistest"
 	"github.com/luatx/luatx/message"
 	"github.com/luatx/luatx/outbox"
@@ -371,9 +370,13 @@ func wantClean(t *testing.T, client redis.UniversalClient, tr *luatx.Transactor,
 				t.Errorf("%s is left", key)
 			}
 		}
-		for name, count := range shard.CountsOf(client.HGetAll(t.Context(), home.Key("counts")).Val()) {
-			if total[name] += int(count); count < 0 {
+		counts, err := link.Of(tr).Scripts.Counts(t.Context(), []int{n})
+		redistest.Must(t, err)
+		for _, name := range []string{"events", "bytes", "parked", "parked_bytes", "enqueued", "sent"} {
+			if count := counts[n].Of(name); count < 0 {
 				t.Errorf("slot %d: %s is %d", n, name, count)
+			} else {
+				total[name] += int(count)
 			}
 		}
 	}

@@ -18,7 +18,7 @@ import (
 )
 
 // TestCountsOfAnOutboxThatChangesAreNotCompared changes events between the steps of a repair, before the bodies are counted
-// and afterwards, which makes the sums wrong. Most changes leave the totals as they were when the repair
+// and afterwards, which makes the sums wrong. Most changes leave the sizes as they were when the repair
 // began, because the ids are equally long.
 func TestCountsOfAnOutboxThatChangesAreNotCompared(t *testing.T) {
 	t.Parallel()
@@ -131,7 +131,7 @@ func TestFindingSaysWhatItHasFound(t *testing.T) {
 		for _, command := range [][]any{
 			{"SET", "@seq", "v"},
 			{"SADD", "@routes", "v"},
-			{"HSET", "@counts", "totals", "9 1 7 0 0"},
+			{"HSET", "@counts", "bytes", "9", "parked_bytes", "8"},
 			{"HSET", "@parked:by", "t:t", 2},
 			{"HDEL", "@parked:by", "d:"},
 			{"HSET", "@parked:by", "t:x", 0},
@@ -144,7 +144,7 @@ func TestFindingSaysWhatItHasFound(t *testing.T) {
 			got[name(f)] = f.Detail
 		}
 		want := map[string]string{
-			"type seq": "no integer", "type routes": "set instead of hash", "value counts/totals": "9 1 7 0 0",
+			"type seq": "no integer", "type routes": "set instead of hash", "value counts/bytes": "9", "value counts/parked_bytes": "8",
 			"value parked:by/t:t": "2", "value parked:by/d:": "", "value parked:by/t:x": "0",
 		}
 		if !maps.Equal(got, want) {

@@ -334,11 +334,9 @@ func (st state) head(id string) string {
 	return id
 }
 
-var totalsForm = regexp.MustCompile(`^([0-9]+) [0-9]+ (-?[0-9]+) [0-9]+ [0-9]+$`)
-
 // counts returns the counts that do not match the bodies.
 func (st state) counts(say func(string, ...string)) {
-	gauges, by := map[string]int{"events": 0, "bytes": 0, "parked": 0, "parked_bytes": 0}, map[string]int{}
+	gauges, by := map[string]int{"bytes": 0, "parked_bytes": 0}, map[string]int{}
 	for id, body := range st.bodies() {
 		size := len(body)
 		if parts := reference.FindStringSubmatch(body); parts != nil {
@@ -346,11 +344,9 @@ func (st state) counts(say func(string, ...string)) {
 			body = st.large[parts[3]].text
 		}
 		if !st.parked(id) {
-			gauges["events"]++
 			gauges["bytes"] += size
 			continue
 		}
-		gauges["parked"]++
 		gauges["parked_bytes"] += size
 		var event struct{ Destination, Type string }
 		_ = json.Unmarshal([]byte(strings.TrimPrefix(body, "+")), &event)
@@ -362,14 +358,16 @@ func (st state) counts(say func(string, ...string)) {
 		by["t:"+event.Type]++
 		by["c:"+class]++
 	}
-	totals, left := cmp.Or(st.hashes["counts"]["totals"], "0 0 0 0 0"), -gauges["events"]
-	if parts := totalsForm.FindStringSubmatch(totals); parts != nil {
-		events, _ := strconv.Atoi(parts[1])
-		before, _ := strconv.Atoi(parts[2])
-		left += events + before
+	const idle, holds = 1 << 50, 1 << 51
+	bytes, _ := strconv.ParseUint(cmp.Or(st.hashes["counts"]["bytes"], "0"), 10, 63)
+	gauges["bytes"] += int(bytes & idle)
+	if len(by) > 0 {
+		gauges["bytes"] += holds
 	}
-	if totals != fmt.Sprint(gauges["events"], gauges["bytes"], left, gauges["parked"], gauges["parked_bytes"]) {
-		say("value", "counts", "totals")
+	for field, n := range gauges {
+		if cmp.Or(st.hashes["counts"][field], "0") != strconv.Itoa(n) {
+			say("value", "counts", field)
+		}
 	}
 	for field, n := range by {
 		if st.hashes["parked:by"][field] != strconv.Itoa(n) {

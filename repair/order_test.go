@@ -60,9 +60,12 @@ var orderInvariants = []invariant{
 		"leftover attempts/parked", "leftover errors/parked", "misplaced parked/parked", "unindexed sent/parked",
 	}},
 	{"due before all times", [][]any{{"ZADD", "@pending", "-inf", "pending"}}, []string{"value pending/pending"}},
-	{"counts that are off", [][]any{{"HSET", "@counts", "totals", "9 1 7 0 0"}}, []string{"value counts/totals"}},
-	{"malformed counts", [][]any{{"HSET", "@counts", "totals", "4 100 7 many 0"}}, []string{"value counts/totals"}},
-	{"lost counts", [][]any{{"DEL", "@counts"}}, []string{"value counts/totals"}},
+	{"counts that are off", [][]any{{"HINCRBY", "@counts", "bytes", 1}, {"HINCRBY", "@counts", "parked_bytes", 1}}, []string{
+		"value counts/bytes", "value counts/parked_bytes",
+	}},
+	{"counts without the mark of parked events", [][]any{{"HINCRBY", "@counts", "bytes", -1 << 51}}, []string{"value counts/bytes"}},
+	{"malformed counts", [][]any{{"HSET", "@counts", "bytes", "many", "parked_bytes", "few"}}, []string{"value counts/bytes", "value counts/parked_bytes"}},
+	{"lost counts", [][]any{{"DEL", "@counts"}}, []string{"value counts/bytes", "value counts/parked_bytes"}},
 	{"counts of parked events that are off", [][]any{{"HINCRBY", "@parked:by", "t:t", 1}, {"HSET", "@parked:by", "t:x", 0}, {"HDEL", "@parked:by", "d:"}}, []string{
 		"value parked:by/d:", "value parked:by/t:t", "value parked:by/t:x",
 	}},

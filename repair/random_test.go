@@ -148,7 +148,7 @@ func corruption(rt *rapid.T, s *shop) []any {
 	case 16:
 		return []any{"ZREMRANGEBYRANK", key("lanes"), rapid.IntRange(0, 2).Draw(rt, "rank"), one("rank to", "0", "1", "2")}
 	case 17:
-		return []any{"HSET", key("counts"), "totals", one("totals", "0 0 0 0 0", "1 7 7 0 0", "1 7 7 0 -3", "many", "07 1 1 0 0")}
+		return []any{"HSET", key("counts"), one("size", "bytes", "parked_bytes"), one("number", "0", "7", "-3", "many", "07", "1125899906842631", "2251799813685255")}
 	case 18:
 		return []any{"HSET", key("parked:by"), one("field", "d:", "t:t", "t:x", "c:-", "c:refused"), one("n", "0", "1", "5")}
 	case 19:

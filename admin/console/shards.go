@@ -50,7 +50,7 @@ func fullest(ctx context.Context, op *parts.Core, n int) ([]fullness, error) {
 			return nil, fmt.Errorf("console: read the counts of the shards: %w", err)
 		}
 		for slot, c := range counts {
-			f := fullness{Slot: slot, Events: c.Entries - c.Sent - c.Parked, Parked: c.Parked, Bytes: c.Totals["bytes"]}
+			f := fullness{Slot: slot, Events: c.Events(), Parked: c.Parked, Bytes: c.Totals["bytes"]}
 			if f.Events+f.Parked <= 0 {
 				continue
 			}

@@ -94,7 +94,7 @@ var reasons = regexp.MustCompile(`command -?[0-9]+: [^;]*; (make it the last com
 var moments = regexp.MustCompile(`1[0-9]{12}|1\.[0-9]+e\+12`)
 
 // state returns the content of a database with its times replaced, because transactions that a compiled script passes to the
-// general one commit later.
+// general one commit later. A missing size of the outbox is the same as 0, which an undo leaves.
 func (w *twins) state(t *testing.T, i int) string {
 	t.Helper()
 	all, err := redistest.Dump(t.Context(), w.clients[i])
@@ -107,7 +107,12 @@ func (w *twins) state(t *testing.T, i int) string {
 			slices.Sort(entry.Value)
 		}
 		entry.ExpireAt = min(entry.ExpireAt, 1)
-		all.Keys[key] = entry
+		if strings.HasSuffix(key, ":counts") {
+			entry.Value = slices.DeleteFunc(entry.Value, func(field string) bool { return field == `"bytes": "0"` })
+		}
+		if all.Keys[key] = entry; len(entry.Value) == 0 {
+			delete(all.Keys, key)
+		}
 	}
 	return strings.ReplaceAll(fmt.Sprintf("%+v", all.Keys), "} ", "}\n")
 }
@@ -143,6 +148,22 @@ func (w *twins) round(t *testing.T, d draw, k kind) (sent []*Commit, difference 
 	return both[1], w.differ(t, both)
 }
 
+// unneeded returns a function that removes the undos of counters from lists of what was not restored. A command that fails changes no
+// counter, but commit.lua undoes it anyway.
+func unneeded(batch []*Commit) func(string) string {
+	keys := []string{"no key"}
+	for _, c := range batch {
+		for _, command := range c.Commands {
+			if isCounter(fmt.Sprint(command.Args[0])) {
+				keys = append(keys, regexp.QuoteMeta(fmt.Sprint(command.Args[1])))
+			}
+		}
+	}
+	undo := "(UNLINK|SET) (" + strings.Join(keys, "|") + `): [^;"}]*`
+	before, last := regexp.MustCompile(undo+"; "), regexp.MustCompile("(; )?"+undo)
+	return func(text string) string { return last.ReplaceAllString(before.ReplaceAllString(text, ""), "") }
+}
+
 // differ commits a batch with the general script and with the compiled one. It returns the difference between the outcomes or the
 // keys, or "".
 func (w *twins) differ(t *testing.T, both [2][]*Commit) string {
@@ -150,9 +171,13 @@ func (w *twins) differ(t *testing.T, both [2][]*Commit) string {
 	for i, batch := range both {
 		w.send(t.Context(), i, batch)
 	}
+	excess := unneeded(both[0])
 	general, generalWakes := answers(both[0])
 	special, specialWakes := answers(both[1])
-	one, other := w.state(t, 0), w.state(t, 1)
+	for i := range general {
+		general[i], special[i] = excess(general[i]), excess(special[i])
+	}
+	one, other := excess(w.state(t, 0)), excess(w.state(t, 1))
 	if slices.Equal(general, special) && generalWakes == specialWakes && one == other {
 		return ""
 	}

@@ -159,7 +159,7 @@ func (d draw) batch(home shard.Shard, k kind) [2][]*Commit {
 			if d.IntN(30) == 0 {
 				id = "event 0 of 0"
 			}
-			c.Events = append(c.Events, shard.Event{ID: id, Body: []byte(strings.Repeat("x", d.IntN(80)))})
+			c.Events = append(c.Events, shard.Event{ID: id, Body: []byte(strings.Repeat("x", 1+d.IntN(80)))})
 		}
 		for n, words := range k.commands {
 			at := n
@@ -185,6 +185,25 @@ const hour = int64(time.Hour / time.Millisecond) // the retention
 // metaOf returns the field id of an inbox.
 func metaOf(start int64, older string, horizon int64, identity string) string {
 	return fmt.Sprintf("%013d%013d%s%013d%s", start+hour, start, older, horizon, identity)
+}
+
+// idle marks the bytes of an outbox, see internal/lua/_bytes.lua.
+const idle = "1125899906842624"
+
+// crowd fills an outbox up to one of its bounds.
+func (d draw) crowd(ctx context.Context, w *twins, home shard.Shard) {
+	key, most := home.Key, d.one("parked", "sent", "pending")
+	for i := range 6 + d.IntN(9) {
+		id := fmt.Sprint("other ", i)
+		w.do(ctx, "HSET", key("entries"), id, "body")
+		w.do(ctx, "ZADD", key(d.one("parked", "sent", "pending", most, most, most, most, most)), "1", id)
+	}
+	if d.IntN(9) == 0 {
+		w.do(ctx, "DEL", key("sent"))
+		w.do(ctx, "SET", key("sent"), "another type")
+	}
+	bytes := d.one("2251799813685248", "2251799813686138", "3377699720527872", "0", "20", "890")
+	w.do(ctx, "HSET", key("counts"), "bytes", bytes, "parked_bytes", d.one("5", "599", "600", "words"))
 }
 
 // prepare sets the keys of a shard and of transactions to a random state.
@@ -226,17 +245,19 @@ func (d draw) prepare(ctx context.Context, w *twins, home shard.Shard) {
 	switch d.IntN(30) {
 	case 0:
 	case 1:
-		w.do(ctx, "HSET", key("counts"), "totals", d.one("11 0 11 0 0", "12 0 12 0 0", "0 0 0 10 0", "0 0 0 0 600", "1 890 1 0 0", "words"))
+		w.do(ctx, "HSET", key("counts"), "bytes", d.one("0", "890", "words", "-7", idle, "1125899906843514"), "left", "2")
 	case 2:
 		w.do(ctx, "SET", key(d.one("counts", "entries", "pending")), "another type")
 	case 3:
 		w.do(ctx, "HSET", key("entries"), "event 0 of 0", d.one("another body", "", "=da39a3ee5e6b4b0d3255bfef95601890afd80709"))
-		w.do(ctx, "HSET", key("counts"), "totals", d.one("1 12 3 0 0", "1 12 3 0 0 idle"))
+		w.do(ctx, "HSET", key("counts"), "bytes", d.one("12", "1125899906842636"))
 	case 4:
-		w.do(ctx, "HSET", key("counts"), "totals", "1 0 4 1 2")
+		w.do(ctx, "HSET", key("counts"), "bytes", "5", "left", "4")
 		w.do(ctx, "ZADD", key("pending"), d.one("1", "9999999999999"), "another")
+	case 5, 6:
+		d.crowd(ctx, w, home)
 	default:
-		w.do(ctx, "HSET", key("counts"), "totals", "0 0 2 1 5", "duplicate", "1")
+		w.do(ctx, "HSET", key("counts"), "bytes", d.one("0", idle), "duplicate", "1")
 	}
 	for i := range 8 {
 		for n := range 4 {

@@ -84,7 +84,8 @@ func (s shape) compile(batch bool) string {
 	}
 	g.inbox()
 	g.fence()
-	g.capacity()
+	g.sizes()
+	g.count()
 	g.mark()
 	g.transactions()
 	g.finish()
@@ -147,44 +148,6 @@ func (g *generator) begin() string {
 	return fmt.Sprintf("local p, k = %s, %s", p, linear(len(g.steps), g.keyCount()-len(g.steps)))
 }
 
-// gather writes code that collects the data that the transactions of a batch share.
-func (g *generator) gather() {
-	g.put("local n = (#A - %d) / %d", g.head(), g.width())
-	if g.positioned {
-		g.put("local asked, marks, seen = {'HMGET', @POSITIONS}, {'HSET', @POSITIONS}, {}")
-	} else {
-		g.put("local asked, marks, seen = {'HMGET', @INBOX_A, 'id'}, {'HSET', @INBOX_A}, {}")
-	}
-	if g.events > 0 {
-		g.put("local size = 0")
-		g.put("local ids, bodies, due = {'HMGET', @ENTRIES}, {'HSET', @ENTRIES}, {'ZADD', @PENDING}")
-		g.put("local score = %s", g.score())
-	}
-	g.put("for i = 1, n do\nlocal p = %s", linear(g.width(), g.head()-g.width()))
-	if g.positioned {
-		g.put("asked[i + 2] = %s", g.arg(argDigest))
-	} else {
-		g.put("local digest = %s\nif seen[digest] then %s end\nseen[digest] = true", g.arg(argDigest), leave)
-		g.put("asked[i + 3], marks[2 * i + 1], marks[2 * i + 2] = digest, digest, %s", g.arg(argToken))
-	}
-	for e := range g.events {
-		first := 3 + 2*(e-g.events)
-		at, behind := linear(2*g.events, first), linear(2*g.events, first+1)
-		g.put("local id, body = %s, %s\nif seen[id] then %s end\nseen[id] = true", g.arg(g.firstEvent()+2*e), g.arg(g.firstEvent()+2*e+1), leave)
-		g.put("ids[%s], bodies[%s], bodies[%s] = id, id, body", linear(g.events, 3+e-g.events), at, behind)
-		g.put("due[%s], due[%s], size = score, id, size + #body", at, behind)
-	}
-	g.put("end")
-}
-
-// score returns the time at which the events are due.
-func (g *generator) score() string {
-	if g.delay == 0 {
-		return "NOW"
-	}
-	return fmt.Sprintf("string.format('%%d', NOW + %d)", g.delay)
-}
-
 // inbox writes code that passes duplicates and expired transactions to commit.lua. If the inbox is due for rotation, it
 // passes all transactions.
 func (g *generator) inbox() {
@@ -232,72 +195,35 @@ func (g *generator) fence() {
 	}
 }
 
-// all returns the number of events of all transactions.
-func (g *generator) all() string {
-	switch {
-	case !g.batch:
-		return fmt.Sprint(g.events)
-	case g.events == 1:
-		return "n"
-	}
-	return fmt.Sprintf("%d * n", g.events)
-}
-
-// capacity writes code that passes transactions to commit.lua if there is no room for their events, or if the outbox
-// already contains them.
-func (g *generator) capacity() {
-	if g.events == 0 {
-		return
-	}
-	g.put("local totals = try('HGET', @COUNTS, 'totals')\nif not totals or #totals == 0 then %s end", leave)
-	g.put("local before, bytes, left, parked = string.match(totals, '^(%%d+) (%%d+) (%%-?%%d+) (.+)$')\nlocal idle")
-	g.put("-- Otherwise there are parked events, or the last claim has left no event.\nif parked ~= '0 0' then")
-	g.put("local number, size\nnumber, size, idle = string.match(parked or '', '^(%%d+) (%%d+)(%%D*)$')")
-	g.put("if not number or number + 0 >= @PARKED_CAPACITY or size + 0 >= @PARKED_BYTES then %s end", leave)
-	g.put("parked, idle = number .. ' ' .. size, idle ~= ''\nend")
-	if !g.batch {
-		sizes := make([]string, g.events)
-		for e := range sizes {
-			sizes[e] = "#" + g.arg(g.firstEvent()+2*e+1)
-		}
-		g.put("local size = %s", strings.Join(sizes, " + "))
-	}
-	g.put("local events = before + %s\nbytes = bytes + size", g.all())
-	g.put("if events > @CAPACITY or bytes > @OUTBOX_BYTES then %s end", leave)
-	if g.batch {
-		g.put("local found = try(unpack(ids))\nif found.err then %s end\nfor i = 1, %s do\nif found[i] then %s end\nend", leave, g.all(), leave)
-	}
-}
-
-// mark writes the code of the first write. If the server accepts it and the id is not a duplicate, every later write is
-// undone after an error. For a batch, mark also writes the code that adds the events.
+// mark writes the code of the mark. If the server accepts it and the id is not a duplicate, every later write is undone after an
+// error. For a batch, mark also writes the code that adds the events.
 func (g *generator) mark() {
 	if !g.batch {
 		if g.positioned {
-			g.put("if type(try('HSET', @POSITIONS, %s, moved)) ~= 'number' then %s end", g.arg(argDigest), leave)
+			g.leaveUncounted(fmt.Sprintf("type(try('HSET', @POSITIONS, %s, moved)) ~= 'number'", g.arg(argDigest)))
 		} else {
-			g.put("if try('HSETNX', @INBOX_A, %s, %s) ~= 1 then %s end", g.arg(argDigest), g.arg(argToken), leave)
+			g.leaveUncounted(fmt.Sprintf("try('HSETNX', @INBOX_A, %s, %s) ~= 1", g.arg(argDigest), g.arg(argToken)))
 		}
 		if g.events > 0 {
 			g.put("local score = %s", g.score())
 		}
 		return
 	}
-	if g.positioned {
-		if g.events > 0 { // transactions behind a failed one take back their events
-			g.put("if type(try('ZREM', @PENDING, '')) ~= 'number' or type(try('HDEL', @ENTRIES, '')) ~= 'number' then %s end", leave)
-		}
-		g.put("if type(try(unpack(marks))) ~= 'number' then %s end", leave)
+	if !g.positioned {
+		g.leaveUncounted("try(unpack(marks)) ~= n")
 	} else {
-		g.put("if try(unpack(marks)) ~= n then %s end", leave)
+		if g.events > 0 { // transactions behind a failed one take back their events
+			g.leaveUncounted("type(try('ZREM', @PENDING, '')) ~= 'number' or type(try('HDEL', @ENTRIES, '')) ~= 'number'")
+		}
+		g.leaveUncounted("type(try(unpack(marks))) ~= 'number'")
 	}
 	if g.events > 0 {
 		g.put("local early\nif try(unpack(bodies)) ~= %s or type(try(unpack(due))) ~= 'number' then early = %s end", g.all(), offPath)
-		g.put("local came, added, woken = 0, 0, nil")
+		g.put("local added, woken = 0, nil")
 	}
-	g.put("local out = {NOW + 0}")
+	g.put("local out = {NOW + 0%s}", room(spacious*(1+len(g.steps))))
 	if g.ack == AckFused {
-		g.put("local ack = {'XACK', @STREAM, A[1]}")
+		g.put("local ack = {'XACK', @STREAM, A[1]%s}", room(spacious))
 	}
 }
 
@@ -361,7 +287,6 @@ func (g *generator) transactions() {
 			g.put("ack[#ack + 1] = %s", g.arg(argEntry))
 		}
 		if g.events > 0 {
-			g.put("came = came + %d", g.events)
 			for e := range g.events {
 				g.put("added = added + #%s", g.arg(g.firstEvent()+2*e+1))
 			}
@@ -370,17 +295,6 @@ func (g *generator) transactions() {
 		return
 	}
 	g.put("%s\nend", leave)
-}
-
-// enqueue writes code that adds the events of one transaction.
-func (g *generator) enqueue() {
-	for e := range g.events {
-		id, body := g.arg(g.firstEvent()+2*e), g.arg(g.firstEvent()+2*e+1)
-		g.put("step = %d", -e-1)
-		g.put("if try('HSETNX', @ENTRIES, %s, %s) ~= 1 then why = %s break end", id, body, offPath)
-		g.put("entered = %d\nlocal added = try('ZADD', @PENDING, score, %s)", e+1, id)
-		g.put("if added ~= 1 and added ~= 0 then why = %s break end", offPath)
-	}
 }
 
 // step writes code that saves the old value of the data that a command changes, and runs the command. The last command
@@ -428,27 +342,27 @@ func exactRead(name string) string {
 	return ""
 }
 
-// finish writes code that updates the counts, checks whether to wake relays, and acknowledges the inputs.
+// finish writes code that takes the events of failed transactions from the counts, checks whether to wake relays, and
+// acknowledges the inputs.
 func (g *generator) finish() {
-	fewer, smaller, flags := "", "", "flags"
+	flags := "flags"
 	if g.batch {
-		fewer, smaller, flags = " - "+g.all()+" + came", " - size + added", "out[woken]"
+		flags = "out[woken]"
 	} else {
 		g.put("local flags = 0")
 	}
 	if g.events > 0 {
 		if g.batch {
-			g.put("if woken then")
+			g.put("local change = added - size\nif woken then")
 		}
-		written := "string.format('%d %d %s %s', events" + fewer + ", bytes" + smaller + ", left, parked)"
 		if g.delay == 0 {
-			g.put("if before == '0' or idle then %s = 2 end", flags)
+			g.put("if idle or bytes %% @IDLE == size then %s = 2 end", flags)
+			g.change("idle", "-@IDLE")
 		} else { // the events belong to the inline relay, so no other relay is woken
-			written += " .. ((before == '0' or idle) and ' idle' or '')"
+			g.change("not idle and bytes % @IDLE == size", "@IDLE")
 		}
-		g.put("try('HSET', @COUNTS, 'totals', %s)", written)
 		if g.batch {
-			g.put("end")
+			g.put("end\nif change ~= 0 then try('HINCRBY', @COUNTS, 'bytes', string.format('%%.0f', change)) end")
 		}
 	}
 	switch {

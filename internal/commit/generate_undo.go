@@ -74,12 +74,15 @@ func (g *generator) undo() {
 		g.put("local none -- there are no events to take back")
 	}
 	g.fragment("_rollback")
+	if g.events > 0 && !g.batch {
+		g.put("undo[1] = {'HINCRBY', @COUNTS, 'bytes', -size}")
+	}
 	for e := range g.events {
 		id := g.arg(g.firstEvent() + 2*e)
 		if g.batch {
 			g.put("undo[%d] = %s", e+1, id)
 		} else {
-			g.put("if entered > %d then undo[%d] = %s end", e, e+1, id)
+			g.put("if entered > %d then undo[%d] = %s end", e, e+2, id)
 		}
 	}
 	at := g.firstStep()

@@ -68,7 +68,7 @@ func TestRollbackFailureLeavesNoEventsBehindItsPosition(t *testing.T) {
 		w.do(t.Context(), "FLUSHDB")
 		w.do(t.Context(), "ACL", "SETUSER", "user", "+@all", "-"+command)
 		w.do(t.Context(), "HSET", home.Key("inbox:a"), "id", metaOf(time.Now().UnixMilli(), "0", 0, "i"))
-		w.do(t.Context(), "HSET", home.Key("counts"), "totals", "0 0 0 0 0")
+		w.do(t.Context(), "HSET", home.Key("counts"), "bytes", "0")
 		w.do(t.Context(), "SET", d.tag+"k0", "word")
 		w.flush(t.Context())
 		var both [2][]*Commit

@@ -151,7 +151,7 @@ func fill(t testing.TB, client redis.UniversalClient, h *history.History) {
 	now, err := client.Time(ctx).Result()
 	redistest.Must(t, err,
 		client.HSet(ctx, shard.Key("entries"), "a", "{}", "b", "{}", "c", "{}").Err(),
-		client.HSet(ctx, shard.Key("counts"), "totals", "2 500 5 1 20").Err(),
+		client.HSet(ctx, shard.Key("counts"), "bytes", 500+1<<51, "left", 5, "parked_bytes", 20).Err(),
 		client.ZAdd(ctx, shard.Key("pending"), redis.Z{Member: "a", Score: float64(now.Add(-time.Minute).UnixMilli())}).Err(),
 		client.ZAdd(ctx, shard.Key("parked"), redis.Z{Member: "c", Score: float64(now.UnixMilli())}).Err(),
 	)

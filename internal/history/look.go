@@ -108,15 +108,14 @@ func earlier(a, b time.Time) time.Time {
 }
 
 func (g *Gauges) add(c shard.Counts, limits Limits) {
-	events := max(0, c.Entries-c.Sent-c.Parked)
-	g.Events += events
+	g.Events += c.Events()
 	g.Bytes += c.Totals["bytes"]
 	g.Parked += c.Parked
 	g.Enqueued += c.Totals["enqueued"]
 	for _, fill := range []struct {
 		amount int64
 		limit  int
-	}{{events, limits.Events}, {c.Totals["bytes"], limits.Bytes}, {c.Parked, limits.Parked}} {
+	}{{c.Events(), limits.Events}, {c.Totals["bytes"], limits.Bytes}, {c.Parked, limits.Parked}} {
 		if fill.limit > 0 {
 			g.Full = max(g.Full, 100*fill.amount/int64(fill.limit))
 		}

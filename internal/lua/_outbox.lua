@@ -1,8 +1,14 @@
 -- Purpose: names the keys of a shard's outbox by the void key, which is the first declared one. A script that uses this fragment
 -- declares each key that it touches. The fragment also keeps the counts.
 --
--- counts holds counters, a field each, and the gauges of _totals.lua.
---#needs _totals
+-- counts holds these fields:
+--   bytes         see _bytes.lua
+--   parked_bytes  size of the bodies of parked events
+--   left          events that are no longer among those that are neither sent nor parked. The sum of these events and left is the
+--                 number of events that were ever new to the outbox; it only grows. It is negative if more parked events were
+--                 imported and re-armed than have left
+--   others        counters
+--#needs _bytes
 --#defines shard INBOX ENTRIES PENDING ATTEMPTS ERRORS PARKED SENT SEQ COUNTS PARKED_BY ROUTES HEADERS LANES
 --#defines count keep_counts
 
@@ -15,20 +21,20 @@ local HEADERS, LANES = shard .. 'headers', shard .. 'lanes'
 local changes = {}
 local function count(name, n) changes[name] = (changes[name] or 0) + n end
 
--- Keeps the counts, once a script. No gauge falls below 0: if it was wrong before, a repair corrects it.
+-- Keeps the counts, once a script. No size falls below 0: if it was wrong before, a repair corrects it.
 local function keep_counts()
-  local totals
-  for i, name in ipairs({'events', 'bytes', 'enqueued', 'parked', 'parked_bytes'}) do
-    local n = changes[name] or 0
-    if n ~= 0 then
-      totals = totals or {totals_in(redis.call('HGET', COUNTS, 'totals'))}
-      totals[i] = math.max(0, totals[i] + n)
+  if changes.bytes or changes.parked_bytes then
+    local old = redis.call('HMGET', COUNTS, 'bytes', 'parked_bytes')
+    local bytes, idle = bytes_in(old[1])
+    bytes = math.max(0, bytes + (changes.bytes or 0))
+    redis.call('HSET', COUNTS, 'bytes', bytes_of(bytes, idle, redis.call('ZCARD', PARKED) > 0))
+    if changes.parked_bytes then
+      redis.call('HSET', COUNTS, 'parked_bytes', math.max(0, (tonumber(old[2]) or 0) + changes.parked_bytes))
     end
-    changes[name] = nil
+    changes.bytes, changes.parked_bytes = nil, nil
   end
-  if totals then redis.call('HSET', COUNTS, 'totals', totals_of(unpack(totals))) end
   for name, n in pairs(changes) do
-    if n ~= 0 then redis.call('HINCRBY', COUNTS, name, n) end
+    if n ~= 0 and type(redis.pcall('HINCRBY', COUNTS, name, n)) ~= 'number' then redis.call('HSET', COUNTS, name, n) end -- it was malformed
   end
   changes = {}
 end

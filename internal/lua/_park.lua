@@ -36,9 +36,8 @@ local function park(id, body, continues)
   redis.call('ZREM', PENDING, id)
   redis.call('ZADD', PARKED, NOW, id)
   tally(body, class_of(id), 1)
-  count('events', -1)
+  count('left', 1)
   count('bytes', -size_of(body))
-  count('parked', 1)
   count('parked_bytes', size_of(body))
   count('parkings', 1)
   if continues then leave(id) end
@@ -49,7 +48,6 @@ end
 local function unpark(id, body)
   if redis.call('ZREM', PARKED, id) == 0 then return false end
   tally(body, class_of(id), -1)
-  count('parked', -1)
   count('parked_bytes', -size_of(body))
   return true
 end

@@ -28,7 +28,7 @@ local function no_room(arg, events, width)
     if redis.pcall('HEXISTS', @ENTRIES, ARGV[i]) == 0 then more, size = more + 1, size + large().size_of(ARGV[i + width - 1]) end
   end
   if more == 0 then return nil end
-  return outbox.events + more > @CAPACITY and 'events' or outbox.bytes + size > @OUTBOX_BYTES and 'bytes' or
+  return not has_room(more) and 'events' or outbox.bytes + size > @OUTBOX_BYTES and 'bytes' or
     outbox.parked >= @PARKED_CAPACITY and 'parked' or
     outbox.parked_bytes >= @PARKED_BYTES and 'parked bytes' or nil
 end

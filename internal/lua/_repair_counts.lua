@@ -3,21 +3,20 @@
 -- A step gets the sums of the steps before it in ARGV, and returns its own in the reply:
 --   5   version of the outbox when the repair began
 --   6   number of bodies seen
---   7   events
---   8   bytes
---   9   parked
---   10  parked_bytes
+--   7   bytes
+--   8   number of parked events
+--   9   parked_bytes
 --   then for each field of parked:by
 --   +1  field
 --   +2  number
---#needs _totals _errors _body _park _repair
+--#needs _bytes _errors _body _park _repair
 --#defines counts total sum sums
 
 local FIRST = 5
 
 -- Returns a text that changes with every change of the outbox. Sums are valid only if it stays the same.
 local function version()
-  local values = redis.call('HMGET', key.counts, 'totals', 'sent', 'parkings', 'discarded', 'erased', 'imported', 'replayed')
+  local values = redis.call('HMGET', key.counts, 'bytes', 'left', 'sent', 'parkings', 'discarded', 'erased', 'imported', 'replayed')
   for i = 1, #values do values[i] = tostring(values[i]) end
   return table.concat(values, ',')
 end
@@ -25,15 +24,15 @@ end
 local counted = outbox and sound.counts and sound['parked:by'] and sound.errors
 local began = ARGV[FIRST] or counted and version() or ''
 local total = {seen = tonumber(ARGV[FIRST + 1]) or 0}
-local gauges, parked_by = {'events', 'bytes', 'parked', 'parked_bytes'}, {}
-for i, name in ipairs(gauges) do total[name] = tonumber(ARGV[FIRST + 1 + i]) or 0 end
-for i = FIRST + 6, #ARGV, 2 do parked_by[ARGV[i]] = tonumber(ARGV[i + 1]) end
+local parked_by = {}
+for i, name in ipairs({'bytes', 'parked', 'parked_bytes'}) do total[name] = tonumber(ARGV[FIRST + 1 + i]) or 0 end
+for i = FIRST + 5, #ARGV, 2 do parked_by[ARGV[i]] = tonumber(ARGV[i + 1]) end
 
 -- Adds an event that was not sent to the sums.
 local function sum(id, body, parked)
   if not counted then return end
   if not parked then
-    total.events, total.bytes = total.events + 1, total.bytes + size_of(body)
+    total.bytes = total.bytes + size_of(body)
     return
   end
   total.parked, total.parked_bytes = total.parked + 1, total.parked_bytes + size_of(body)
@@ -42,7 +41,7 @@ end
 
 -- Returns the sums for the next step.
 local function sums()
-  local list = {began, total.seen, total.events, total.bytes, total.parked, total.parked_bytes}
+  local list = {began, total.seen, total.bytes, total.parked, total.parked_bytes}
   for field, n in pairs(parked_by) do list[#list + 1], list[#list + 2] = field, n end
   return list
 end
@@ -55,10 +54,10 @@ end
 -- Compares the counts with the sums, unless the outbox has changed or a step has seen a body twice.
 local function counts()
   if not counted or began ~= version() or total.seen ~= redis.call('HLEN', key.entries) then return end
-  local totals = redis.call('HGET', key.counts, 'totals')
-  local _, _, enqueued, _, _, idle = totals_in(totals)
-  local summed = totals_of(total.events, total.bytes, enqueued, total.parked, total.parked_bytes, idle)
-  compare('counts', 'totals', totals, summed, totals_of(0, 0, 0, 0, 0, ''))
+  local bytes, parked_bytes = unpack(redis.call('HMGET', key.counts, 'bytes', 'parked_bytes'))
+  local _, idle = bytes_in(bytes)
+  compare('counts', 'bytes', bytes, bytes_of(total.bytes, idle, total.parked > 0), '0')
+  compare('counts', 'parked_bytes', parked_bytes, string.format('%.0f', total.parked_bytes), '0')
   local flat, stored = redis.call('HGETALL', key['parked:by']), {}
   for i = 1, #flat, 2 do
     stored[flat[i]] = flat[i + 1]

@@ -29,7 +29,7 @@ local function delete(id, body, parked)
     unpark(id, body)
   else
     redis.call('ZREM', PENDING, id)
-    count('events', -1)
+    count('left', 1)
     count('bytes', -size_of(body))
   end
   for _, key in ipairs({ENTRIES, ATTEMPTS, ERRORS, ROUTES}) do redis.call('HDEL', key, id) end

@@ -37,10 +37,11 @@ local function next_due()
   expires = expires and math.ceil(expires + @LEASED)
   due = due and expires and math.min(due, expires) or due or expires
   if not due or due > now then
-    local totals = redis.call('HGET', COUNTS, 'totals')
-    if totals and not string.find(totals, '%D$') then
+    local bytes = redis.call('HGET', COUNTS, 'bytes')
+    local _, idle = bytes_in(bytes)
+    if bytes and not idle then
       write_though_full()
-      redis.pcall('HSET', COUNTS, 'totals', totals .. ' idle')
+      redis.pcall('HINCRBY', COUNTS, 'bytes', '@IDLE')
     end
   end
   return due and string.format('%.0f', due) or ''

@@ -202,16 +202,16 @@ for i = 1, count do
       end
     end
     -- 5. Capacity.
-    local totals = outbox
+    local o = outbox
     if events > 0 then
-      local ok, why = totals.events, nil
+      local ok, why = o.events, nil
       if not ok then ok, why = pcall(open_outbox) end -- another transaction may have committed, so no error may end the script
       if not ok then
         reply = {'failed', 0, rare().error_text(why)}
         break
       end
-      if totals.events + events > @CAPACITY or 2 * totals.bytes > @OUTBOX_BYTES or totals.parked >= @PARKED_CAPACITY or
-        totals.parked_bytes >= @PARKED_BYTES then
+      if o.events + events > @CAPACITY and not has_room(events) or 2 * o.bytes > @OUTBOX_BYTES or o.parked >= @PARKED_CAPACITY or
+        o.parked_bytes >= @PARKED_BYTES then
         local full = rare().no_room(arg, events, width)
         if full then
           reply = {'full', full}
@@ -251,11 +251,11 @@ for i = 1, count do
 
     -- 7, 8. Events and business commands. They run under pcall, because a Lua error would leave the mark behind, too.
     if delay ~= delayed then score, delayed = string.format('%d', now + delay), delay end
-    local had_events, had_bytes, had_come, had_again = totals.events, totals.bytes, totals.came, totals.again
+    local had_bytes, had_come, had_again = o.bytes, o.came, o.again
     local ok, result = pcall(run, arg, plan, events, width, commands, score, digest, out, size + 3)
     if ok then
       out[size + 1], out[size + 2], out[size + 3] = result - size - 1, 'committed', 0
-      if not woken and delay == 0 and totals.came > had_come then woken = size + 3 end
+      if not woken and delay == 0 and o.came > had_come then woken = size + 3 end
       if input % 4 == 3 then ack[#ack + 1], acked[#acked + 1] = ARGV[tx_start + 3], size + 3 end
       for j = #undo, 1, -1 do undo[j] = nil end
       undo.dumped, undo.streams = nil, nil
@@ -269,7 +269,8 @@ for i = 1, count do
     local step = undo.step
     local left = undoing.rollback()
     for j = size + 4, size + 3 + commands do out[j] = nil end
-    totals.events, totals.bytes, totals.came, totals.again = had_events, had_bytes, had_come, had_again
+    o.events = o.events and o.events - (o.came - had_come)
+    o.bytes, o.came, o.again = had_bytes, had_come, had_again
     if not left then left = undoing.restore(place and place.undo or {'HDEL', @INBOX_A, digest}) end
     if not left then
       reply = undoing.failure(result, step)

@@ -15,9 +15,9 @@
 --          2    letters      one for each event, see _audit.lua
 -- Bound:   linear in the arguments
 -- Redis:   6.0
---#needs _time _full _totals _outbox _lanes _errors _body _park _lease _owned _audit
+--#needs _time _full _outbox _lanes _errors _body _park _lease _owned _audit
 
-local _, _, _, parked, bytes = totals_in(redis.call('HGET', COUNTS, 'totals'))
+local parked, bytes = redis.call('ZCARD', PARKED), tonumber(redis.call('HGET', COUNTS, 'parked_bytes') or 0) or 0
 if not meta then redis.call('HSET', INBOX, 'id', meta_of(now, false, 0)) end
 
 local function import(id, key, at, attempts, history, route, body)
@@ -36,7 +36,6 @@ local function import(id, key, at, attempts, history, route, body)
     redis.call('ZADD', LANES, 0, key .. '\0' .. sequence .. '\0' .. id)
   end
   tally(body, class_of(id), 1)
-  count('parked', 1)
   count('parked_bytes', #body)
   count('imported', 1)
   return 'd'

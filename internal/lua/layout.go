@@ -34,6 +34,8 @@ var codes = map[string]string{
 	"LEASED":       "10000000000000",   // the end of a lease (ms) minus this is the score of a leased event
 	"CLOCK_MARGIN": "60000",            // ms by which a server's clock may be behind after a failover
 	"TWO_53":       "9007199254740992", // from here on a Lua number does not hold every integer
+	"IDLE":         "1125899906842624", // a mark of the bytes of the outbox, see _bytes.lua
+	"HOLDS":        "2251799813685248", // likewise, twice as large
 }
 
 func code(c rune) string { return strconv.Itoa(int(c)) }

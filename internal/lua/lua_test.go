@@ -20,7 +20,7 @@ var given = strings.Fields(`KEYS ARGV redis cjson cmsgpack struct string table m
 
 // constants are the names that a Transactor replaces.
 var constants = map[string]string{
-	"IDENTITY": "'i'", "RETENTION": "1", "PARKED_CAPACITY": "1", "PARKED_BYTES": "1", "LANE_CAPACITY": "1", "CAPACITY": "1",
+	"IDENTITY": "'i'", "RETENTION": "1", "PARKED_CAPACITY": "1", "PARKED_BYTES": "1", "LANE_CAPACITY": "1", "CAPACITY": "1", "ROOM": "1",
 	"OUTBOX_BYTES": "1", "UNDO_BYTES": "1", "KEPT_BYTES": "1", "GUARD_BYTES": "1", "KEPT_COUNT": "1", "DURABLE": "true", "BUDGET": "1",
 	"COMMANDS": "''",
 }

@@ -11,11 +11,12 @@
 --          2    letters      one for each id, see _audit.lua
 -- Bound:   linear in the arguments
 -- Redis:   6.0
---#needs _time _full _totals _outbox _lanes _errors _body _park _lease _owned _audit
+--#needs _time _full _outbox _lanes _errors _body _park _lease _owned _audit
 
 local FIRST = 7
 local cutoff, route = tonumber(ARGV[5]), ARGV[6]
-local events, bytes = totals_in(redis.call('HGET', COUNTS, 'totals'))
+local events = redis.call('HLEN', ENTRIES) - redis.call('ZCARD', PARKED) - redis.call('ZCARD', SENT)
+local bytes = bytes_in(redis.call('HGET', COUNTS, 'bytes'))
 local bodies = redis.call('HMGET', ENTRIES, unpack(ARGV, FIRST))
 
 local function rearm(id, body)
@@ -30,7 +31,7 @@ local function rearm(id, body)
   if route ~= '' then redis.call('HSET', ROUTES, id, route) end
   if not is_behind(id) then redis.call('ZADD', PENDING, NOW, id) end
   events, bytes = events + 1, bytes + size_of(body)
-  count('events', 1)
+  count('left', -1)
   count('bytes', size_of(body))
   return 'd'
 end

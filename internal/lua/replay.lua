@@ -9,11 +9,12 @@
 --          2    letters  one for each id, see _audit.lua
 -- Bound:   linear in the arguments
 -- Redis:   6.0
---#needs _time _full _totals _outbox _lanes _errors _body _park _lease _owned _audit
+--#needs _time _full _outbox _lanes _errors _body _park _lease _owned _audit
 
 local FIRST = 6
 local cutoff = tonumber(ARGV[5])
-local events, bytes = totals_in(redis.call('HGET', COUNTS, 'totals'))
+local events = redis.call('HLEN', ENTRIES) - redis.call('ZCARD', PARKED) - redis.call('ZCARD', SENT)
+local bytes = bytes_in(redis.call('HGET', COUNTS, 'bytes'))
 
 local function replay(id)
   local kept = redis.call('HGET', ENTRIES, id)
@@ -28,7 +29,7 @@ local function replay(id)
   redis.call('HSET', ENTRIES, id, body)
   redis.call('ZADD', PENDING, NOW, id)
   events, bytes = events + 1, bytes + size_of(body)
-  count('events', 1)
+  count('left', -1)
   count('bytes', size_of(body))
   count('replayed', 1)
   return 'd'

@@ -22,7 +22,7 @@ if not body then return {NOW, 0} end
 redis.call('ZREM', PENDING, id)
 redis.call('HDEL', ATTEMPTS, id)
 redis.call('HDEL', ENTRIES, id)
-count('events', -1)
+count('left', 1)
 count('bytes', -size_of(body))
 drop_body(body)
 keep_counts()

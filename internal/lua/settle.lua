@@ -69,7 +69,7 @@ local function sent(id, body, digest)
   end
   count('sent', 1)
   if plain or not unpark(id, body) then
-    count('events', -1)
+    count('left', 1)
     count('bytes', -size_of(body))
   end
   if not plain then leave(id) end
@@ -111,7 +111,7 @@ local function sent_at_once(ids)
   forgotten = GIVEN == 0 and ids or {unpack(ARGV, DERIVED_ONES, OTHERS - 1)}
   gone_ids = ids -- gone is not needed: these are in no lane, and have left pending
   count('sent', #ids)
-  count('events', -#ids)
+  count('left', #ids)
   count('bytes', -BYTES)
   return true
 end

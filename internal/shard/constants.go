@@ -53,6 +53,7 @@ func (c Constants) texts() map[string]string {
 		"LANE_CAPACITY":   strconv.Itoa(c.Lane),
 		"CAPACITY":        strconv.Itoa(c.Capacity),
 		"OUTBOX_BYTES":    strconv.Itoa(c.Bytes),
+		"ROOM":            strconv.Itoa(min(c.Capacity, c.Bytes)), // with fewer bytes, there is room for more events
 		"UNDO_BYTES":      strconv.Itoa(c.UndoBytes),
 		"KEPT_BYTES":      strconv.Itoa(c.KeptBytes),
 		"GUARD_BYTES":     strconv.Itoa(c.Guarded),

@@ -29,7 +29,7 @@ const (
 	keyRepair      = "repair"      // hash: in the first shard: the process whose turn it is to repair, and the position of the round
 	keyHeaders     = "headers"     // hash: ordered event → its place in its lane and its ordering key
 	keyLanes       = "lanes"       // zset: escaped ordering key, NUL, place in 16 digits, NUL, event; all with the same score
-	keyCounts      = "counts"      // hash: the field totals: number and bytes of the events that are neither sent nor parked, number of events that have left the outbox, number and bytes of the parked events. The mark idle follows if the last claim left no due event. Other fields: counters since the beginning
+	keyCounts      = "counts"      // hash: bytes: size of the bodies of the events that are neither sent nor parked, plus 2^50 if the last claim left no due event, and plus 2^51 if there are parked events. parked_bytes: size of the bodies of parked events. left: number of events that have left the outbox, which is negative if more parked ones were imported. Other fields: counters since the beginning
 	keyParkedBy    = "parked:by"   // hash: number of parked events by destination (d:), type (t:) and class (c:)
 	keyRoutes      = "routes"      // hash: event → the destination that an operator has set
 	keyAudit       = "audit"       // stream: the acts of operators: who, when, why, which events

@@ -3,13 +3,12 @@ package shard
 import (
 	"cmp"
 	"context"
+	"maps"
 	"slices"
 	"strconv"
 	"time"
 
 	"github.com/redis/go-redis/v9"
-
-	"github.com/luatx/luatx/internal/piped"
 )
 
 // SlotError is an error of the shard of a slot.
@@ -28,39 +27,79 @@ type Counts struct {
 	Totals map[string]int64 // by the name in the shard: bytes, enqueued, duplicate …
 }
 
+// Events returns the number of events that are neither sent nor parked.
+func (c Counts) Events() int64 { return max(0, c.Entries-c.Sent-c.Parked) }
+
+// Of returns a number by its name: events, parked, or that of a counter.
+func (c Counts) Of(name string) int64 {
+	switch name {
+	case "events":
+		return c.Events()
+	case "parked":
+		return c.Parked
+	}
+	return c.Totals[name]
+}
+
 // Counts reads the sizes of the indexes of shards, and their counters, by slot. Shards that have neither are omitted.
 func (s *Scripts) Counts(ctx context.Context, slots []int) (map[int]Counts, error) {
-	type sizes struct {
-		entries, leased       *redis.IntCmd
-		pending, parked, sent *redis.IntCmd
-		totals                *redis.MapStringStringCmd
-	}
 	existing, err := s.having(ctx, slots, keyEntries, keyCounts, keyPending, keyParked, keySent)
-	if err != nil || len(existing) == 0 {
+	if err != nil {
 		return nil, err
 	}
-	pipe := s.client.Pipeline()
-	replies := make([]sizes, len(existing))
-	for i, n := range existing {
-		shard := s.Shard(n)
-		replies[i] = sizes{
-			entries: pipe.HLen(ctx, shard.Key(keyEntries)), leased: pipe.ZCount(ctx, shard.Key(keyPending), "-inf", "(0"),
-			pending: pipe.ZCard(ctx, shard.Key(keyPending)), parked: pipe.ZCard(ctx, shard.Key(keyParked)),
-			sent: pipe.ZCard(ctx, shard.Key(keySent)), totals: pipe.HGetAll(ctx, shard.Key(keyCounts)),
-		}
-	}
-	_, _ = piped.Exec(ctx, pipe) // each command contains its error
 	counts := make(map[int]Counts, len(existing))
-	for i, n := range existing {
-		r := replies[i]
-		for _, cmd := range []redis.Cmder{r.entries, r.pending, r.leased, r.parked, r.sent, r.totals} {
-			if err := cmd.Err(); err != nil {
-				return nil, &SlotError{n, err}
-			}
+	for try := 0; len(existing) > 0; try++ {
+		if existing, err = s.countOnce(ctx, existing, counts, try == countTries); err != nil {
+			return nil, err
 		}
-		counts[n] = Counts{r.entries.Val(), r.pending.Val(), r.leased.Val(), r.parked.Val(), r.sent.Val(), CountsOf(r.totals.Val())}
 	}
 	return counts, nil
+}
+
+// countTries is how often a shard is read again because its events have changed states meanwhile. The number of events that
+// were ever enqueued is computed from several sizes, and would decrease. Reading a few shards is practically atomic.
+const countTries = 3
+
+// sizes are the replies about a shard. The counters are read before and after the sizes.
+type sizes struct {
+	before, after            *redis.MapStringStringCmd
+	entries, leased, pending *redis.IntCmd
+	parked, sent             *redis.IntCmd
+}
+
+// countOnce reads shards in one pipeline, and returns those whose events have changed states meanwhile, unless it is the last try.
+func (s *Scripts) countOnce(ctx context.Context, slots []int, counts map[int]Counts, last bool) (changing []int, err error) {
+	replies, _ := askSlots(ctx, s, slots, func(pipe redis.Pipeliner, shard Shard) (r sizes) { // each command contains its error
+		r.before = pipe.HGetAll(ctx, shard.Key(keyCounts))
+		r.entries, r.sent, r.parked = pipe.HLen(ctx, shard.Key(keyEntries)), pipe.ZCard(ctx, shard.Key(keySent)), pipe.ZCard(ctx, shard.Key(keyParked))
+		r.pending, r.leased = pipe.ZCard(ctx, shard.Key(keyPending)), pipe.ZCount(ctx, shard.Key(keyPending), "-inf", "(0")
+		r.after = pipe.HGetAll(ctx, shard.Key(keyCounts))
+		return r
+	})
+	for i, r := range replies {
+		for _, cmd := range []redis.Cmder{r.before, r.entries, r.pending, r.leased, r.parked, r.sent, r.after} {
+			if err := cmd.Err(); err != nil {
+				return nil, &SlotError{slots[i], err}
+			}
+		}
+		if !last && r.changed() {
+			changing = append(changing, slots[i])
+			continue
+		}
+		c := Counts{r.entries.Val(), r.pending.Val(), r.leased.Val(), r.parked.Val(), r.sent.Val(), nil}
+		c.Totals = CountsOf(r.after.Val(), c.Events())
+		counts[slots[i]] = c
+	}
+	return changing, nil
+}
+
+// changed reports whether events have changed states. Events that were added do not count: only the number of bodies depends on
+// them.
+func (r sizes) changed() bool {
+	before, after := maps.Clone(r.before.Val()), maps.Clone(r.after.Val())
+	delete(before, fieldBytes)
+	delete(after, fieldBytes)
+	return !maps.Equal(before, after)
 }
 
 func integers(fields map[string]string) map[string]int64 {

@@ -83,9 +83,9 @@ func TestIdentityIsFrozen(t *testing.T) {
 		keyspace luatx.Keyspace
 		want     string
 	}{
-		{luatx.Keyspace{}, "luatx 7, namespace shop.eu-1, own tags"},
-		{luatx.OwnTags().WithPrefix("p"), "luatx 7, namespace shop.eu-1, own tags"}, // a prefix does not change slots
-		{luatx.Partitions(7), "luatx 7, namespace shop.eu-1, 7 partitions"},
+		{luatx.Keyspace{}, "luatx 8, namespace shop.eu-1, own tags"},
+		{luatx.OwnTags().WithPrefix("p"), "luatx 8, namespace shop.eu-1, own tags"}, // a prefix does not change slots
+		{luatx.Partitions(7), "luatx 8, namespace shop.eu-1, 7 partitions"},
 	} {
 		client.FlushAll(t.Context())
 		tr := rig.NewTransactor(t, client, func(cfg *luatx.Config) { cfg.Namespace, cfg.Keyspace = "shop.eu-1", c.keyspace })

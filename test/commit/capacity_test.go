@@ -75,7 +75,7 @@ func TestCapacityIsExact(t *testing.T) {
 				}
 				entries := client.HLen(t.Context(), shardOf(tr).Key("entries")).Val()
 				sum, _ := client.Get(t.Context(), committed).Int64()
-				if entries != 100 || sum != 100 || taken.Load() != 100 || gauge(t, client, tr, "events") != 100 || gauge(t, client, tr, "bytes") != 1000 {
+				if entries != 100 || sum != 100 || taken.Load() != 100 || gauge(t, tr, "events") != 100 || gauge(t, tr, "bytes") != 1000 {
 					t.Errorf("%d events, %d committed, %d reported, gauges %v", entries, sum, taken.Load(), client.HGetAll(t.Context(), shardOf(tr).Key("counts")).Val())
 				}
 				known := client.HKeys(t.Context(), shardOf(tr).Key("entries")).Val()[0]
@@ -107,7 +107,7 @@ func TestShardAtItsLimitOfParkedEventsRejectsNewOnes(t *testing.T) {
 		assert.NoError(t, emitAll(t, tr, "a"), "a transaction without events")
 		assert.NoError(t, emitAll(t, tr, "a", event("8", "")), "a known event")
 		settle(t, tr, "5", "parked")
-		assert.Equal(t, gauge(t, client, tr, "parked"), 3, "parked events")
+		assert.Equal(t, gauge(t, tr, "parked"), 3, "parked events")
 	})
 }
 
@@ -128,10 +128,10 @@ func TestParkedBytesCloseAShard(t *testing.T) {
 		wantFull(t, err, "parked bytes")
 		rig.NoTrace(t, client, tr, before)
 		assert.NoError(t, emitAll(t, tr, "a", event("3", 10)), "a known event")
-		assert.Equal(t, gauge(t, client, tr, "parked_bytes"), 1200, "parked bytes")
+		assert.Equal(t, gauge(t, tr, "parked_bytes"), 1200, "parked bytes")
 		settle(t, tr, "2", "sent")
 		assert.NoError(t, emitAll(t, tr, "a", event("5", 10)), "after one was sent")
-		assert.Equal(t, gauge(t, client, tr, "parked_bytes"), 600, "parked bytes")
+		assert.Equal(t, gauge(t, tr, "parked_bytes"), 600, "parked bytes")
 	})
 }
 
@@ -178,39 +178,47 @@ func TestKnownEventsLeaveTheLastPlaceToANewOne(t *testing.T) {
 		redistest.Must(t, emitAll(t, tr, "a", event("1"), event("2")))
 		wantFull(t, emitAll(t, tr, "a", event("1"), event("3"), event("4")), "events")
 		redistest.Must(t, emitAll(t, tr, "a", event("1"), event("2"), event("3")))
-		assert.Equal(t, gauge(t, client, tr, "events"), 3, "events")
+		assert.Equal(t, gauge(t, tr, "events"), 3, "events")
 	})
 }
 
-func TestDamagedTotalsCountAsZeroAndStayWellFormed(t *testing.T) {
+func TestDamagedCountsCountAsZeroAndStayWellFormed(t *testing.T) {
 	t.Parallel()
+	const idle, holds = 1 << 50, 1 << 51
 	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
-		for damaged, want := range map[string][2]string{ // after the enqueue of one event, and after it was sent
-			"":             {"1 3 0 0 0", "0 0 1 0 0"},
-			"many":         {"1 3 0 0 0", "0 0 1 0 0"},
-			"1 2 3 4":      {"1 3 0 0 0", "0 0 1 0 0"},
-			"-1 2 3 0 0":   {"1 3 0 0 0", "0 0 1 0 0"},
-			"5 20 30 4 50": {"6 23 30 4 50", "5 20 31 4 50"},
+		for _, c := range []struct {
+			bytes, left string
+			enqueued    int // bytes after the enqueue of one event of 3 bytes
+			sent, gone  int // bytes and events that have left after it was sent
+		}{
+			{"", "", 3, 0, 1},
+			{"many", "few", 3, 0, 1},
+			{"1 2 3 4", "1.5", 3, 0, 1},
+			{"-1", "-1", 2, 0, 0},
+			{"20", "30", 23, 20, 31},
+			{fmt.Sprint(idle + 20), "30", 23, 20, 31},
+			{fmt.Sprint(holds + 20), "30", holds + 23, 20, 31}, // no event is parked
 		} {
 			ctx, tr := redistest.Soon(t), rig.NewTransactor(t, client)
 			key := shardOf(tr).Key("counts")
-			redistest.Must(t, client.HSet(ctx, key, "totals", damaged).Err())
+			redistest.Must(t, client.HSet(ctx, key, "bytes", c.bytes, "left", c.left).Err())
 			redistest.Must(t, emitAll(t, tr, "a", luatx.Event{ID: "e", Body: []byte("{}")}))
-			assert.Equal(t, client.HGet(ctx, key, "totals").Val(), want[0], "%q after a commit", damaged)
+			assert.Equal(t, client.HGet(ctx, key, "bytes").Val(), fmt.Sprint(c.enqueued), "%+v after a commit", c)
 			settle(t, tr, "e", "sent")
-			assert.Equal(t, client.HGet(ctx, key, "totals").Val(), want[1], "%q after a settlement", damaged)
+			assert.Equal(t, client.HGet(ctx, key, "bytes").Val(), fmt.Sprint(c.sent), "%+v after a settlement", c)
+			assert.Equal(t, client.HGet(ctx, key, "left").Val(), fmt.Sprint(c.gone), "left of %+v after a settlement", c)
 		}
 	})
 }
 
-func TestGaugesDoNotFallBelowZero(t *testing.T) {
+func TestSizesDoNotFallBelowZero(t *testing.T) {
 	t.Parallel()
 	redistest.Every(t, func(t *testing.T, client redis.UniversalClient) {
 		ctx, tr := redistest.Soon(t), rig.NewTransactor(t, client)
 		key := shardOf(tr).Key("counts")
 		redistest.Must(t, emitAll(t, tr, "a", luatx.Event{ID: "e", Body: []byte("{}")}))
-		redistest.Must(t, client.HSet(ctx, key, "totals", "0 1 7 0 0").Err())
+		redistest.Must(t, client.HSet(ctx, key, "bytes", "1").Err())
 		settle(t, tr, "e", "sent")
-		assert.Equal(t, client.HGet(ctx, key, "totals").Val(), "0 0 7 0 0", "the totals")
+		assert.Equal(t, client.HGet(ctx, key, "bytes").Val(), "0", "the bytes")
 	})
 }

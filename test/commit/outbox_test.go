@@ -39,11 +39,12 @@ func emits(events ...luatx.Event) func(*luatx.Tx) error {
 }
 
 // gauge reads a count of the shard of aggregate a.
-func gauge(t testing.TB, client redis.UniversalClient, tr *luatx.Transactor, name string) int {
+func gauge(t testing.TB, tr *luatx.Transactor, name string) int {
 	t.Helper()
-	fields, err := client.HGetAll(redistest.Soon(t), shardOf(tr).Key("counts")).Result()
+	n := shardOf(tr).Slot
+	counts, err := link.Of(tr).Scripts.Counts(redistest.Soon(t), []int{n})
 	redistest.Must(t, err)
-	return int(shard.CountsOf(fields)[name])
+	return int(counts[n].Of(name))
 }
 
 func shardOf(tr *luatx.Transactor) shard.Shard {
@@ -163,7 +164,7 @@ func TestFailedTransactionUndoesOnlyItsOwnOrderedAndScheduledEvents(t *testing.T
 		if diff := redistest.Diff(before, without(t, client, tr, "seq")); diff != "" {
 			t.Errorf("left a trace: %s", diff)
 		}
-		if n, all := gauge(t, client, tr, "events"), gauge(t, client, tr, "enqueued"); n != 8 || all != 8 {
+		if n, all := gauge(t, tr, "events"), gauge(t, tr, "enqueued"); n != 8 || all != 8 {
 			t.Errorf("%d events, %d enqueued", n, all)
 		}
 		if ids, next := due(t, tr); fmt.Sprint(ids) != "[a1 a4 c4]" || next <= 0 || next > time.Hour {

@@ -3,7 +3,6 @@ package admintest
 import (
 	"fmt"
 	"strconv"
-	"strings"
 	"testing"
 	"time"
 
@@ -42,15 +41,10 @@ func enqueuedUntil(at time.Time) int64 { return at.Unix() * 10 }
 // count makes the first shard count as many events that were ever enqueued.
 func count(t testing.TB, client redis.UniversalClient, tr *luatx.Transactor, enqueued int64) {
 	t.Helper()
-	ctx, key := redistest.Soon(t), link.Of(tr).Scripts.Shard(tr.Keyspace().Slots()[0]).Key("counts")
-	words := strings.Fields(client.HGet(ctx, key, "totals").Val())
-	if len(words) < 5 {
-		words = []string{"0", "0", "0", "0", "0"}
-	}
-	events, err := strconv.ParseInt(words[0], 10, 64)
+	ctx, scripts, slot := redistest.Soon(t), link.Of(tr).Scripts, tr.Keyspace().Slots()[0]
+	counts, err := scripts.Counts(ctx, []int{slot})
 	Must(t, err)
-	words[2] = strconv.FormatInt(enqueued-events, 10)
-	Must(t, client.HSet(ctx, key, "totals", strings.Join(words, " ")).Err())
+	Must(t, client.HSet(ctx, scripts.Shard(slot).Key("counts"), "left", enqueued-counts[slot].Events()).Err())
 }
 
 // intervalOf returns the fields of an interval of a shop whose customers sleep at night.

@@ -12,22 +12,36 @@ if string.find(meta, @ONE_GENERATION, -#@ONE_GENERATION, true) ~= 27 then
   if string.find(meta, @TWO_GENERATIONS, -#@TWO_GENERATIONS, true) ~= 27 or try('HEXISTS', string.sub(@VOID, 1, -5) .. 'inbox:b', A[3]) ~= 0 then return 0 end
 end
 if try('EXISTS', @TAKEN) ~= 0 and try('HGET', @TAKEN, A[1] .. '\0' .. string.sub(A[2], 14)) then return 0 end
-local totals = try('HGET', @COUNTS, 'totals')
-if not totals or #totals == 0 then return 0 end
-local before, bytes, left, parked = string.match(totals, '^(%d+) (%d+) (%-?%d+) (.+)$')
-local idle
--- Otherwise there are parked events, or the last claim has left no event.
-if parked ~= '0 0' then
-  local number, size
-  number, size, idle = string.match(parked or '', '^(%d+) (%d+)(%D*)$')
-  if not number or number + 0 >= @PARKED_CAPACITY or size + 0 >= @PARKED_BYTES then return 0 end
-  parked, idle = number .. ' ' .. size, idle ~= ''
-end
 local size = #A[7] + #A[9]
-local events = before + 2
-bytes = bytes + size
-if events > @CAPACITY or bytes > @OUTBOX_BYTES then return 0 end
-if try('HSETNX', @INBOX_A, A[3], A[4]) ~= 1 then return 0 end
+local bytes, idle, full = try('HINCRBY', @COUNTS, 'bytes', size), nil, nil
+if type(bytes) ~= 'number' then return 0 end
+if bytes < size then
+  full = true -- or rather negative
+elseif bytes > @ROOM then
+  idle = bytes % @HOLDS >= @IDLE
+  if idle then bytes = bytes - @IDLE end
+  if bytes > @ROOM then
+    -- Purpose: tells a compiled commit whether the outbox may lack the room for its events.
+    -- bytes is the field of counts, with the new events. The number of the other events is that of the bodies, without those of
+    -- parked and sent events.
+    local function crowded(bytes, more)
+      if bytes % @IDLE > @OUTBOX_BYTES then return true end
+      local shard, events = string.sub(@VOID, 1, -5), redis.pcall('HLEN', @ENTRIES)
+      if type(events) ~= 'number' then return true end
+      if events + more <= @CAPACITY and bytes < @HOLDS then return false end
+      local parked, sent = redis.pcall('ZCARD', shard .. 'parked'), redis.pcall('ZCARD', shard .. 'sent')
+      local held = redis.pcall('HGET', @COUNTS, 'parked_bytes')
+      if type(parked) ~= 'number' or type(sent) ~= 'number' then return true end
+      held = tonumber(held or 0)
+      return events - parked - sent + more > @CAPACITY or parked >= @PARKED_CAPACITY or not held or held >= @PARKED_BYTES
+    end
+    full = crowded(bytes, 2)
+  end
+end
+if full or try('HSETNX', @INBOX_A, A[3], A[4]) ~= 1 then
+  try('HINCRBY', @COUNTS, 'bytes', -size)
+  return 0
+end
 local score = NOW
 local why, step, entered = nil, 0, 0
 local r1, old1, r2, old2, r3, old3, at3, r4, old4, r5, r6
@@ -113,8 +127,9 @@ until true
 if why then
   local undo = {}
   -- _rollback.lua
-  if entered > 0 then undo[1] = A[6] end
-  if entered > 1 then undo[2] = A[8] end
+  undo[1] = {'HINCRBY', @COUNTS, 'bytes', -size}
+  if entered > 0 then undo[2] = A[6] end
+  if entered > 1 then undo[3] = A[8] end
   if old1 then undo[#undo + 1] = {{'HMGET', KEYS[8], A[10], A[12]}, old1} end
   if old2 then undo[#undo + 1] = {{'HMGET', KEYS[9], A[14]}, old2} end
   if old3 == false then undo[#undo + 1] = {'UNLINK', KEYS[10]} end
@@ -137,8 +152,8 @@ if why then
   return 0
 end
 local flags = 0
-if before == '0' or idle then flags = 2 end
-try('HSET', @COUNTS, 'totals', string.format('%d %d %s %s', events, bytes, left, parked))
+if idle or bytes % @IDLE == size then flags = 2 end
+if idle then try('HINCRBY', @COUNTS, 'bytes', '-@IDLE') end
 local acked = try('XACK', @STREAM, A[1], A[5])
 if acked == 1 or acked == 0 then flags = flags + 1 end
 return {NOW + 0, flags, r1, r2, r3, r4, r5, r6}

@@ -7,9 +7,9 @@ if NOW > A[2] then return 0 end
 local fields_expire = (redis.REDIS_VERSION_NUM or 0) >= 0x070400 or (redis.VALKEY_VERSION_NUM or 0) >= 0x090000
 local seven = (redis.REDIS_VERSION_NUM or 0) >= 0x070000
 local n = (#A - 2) / 16
-local asked, marks, seen = {'HMGET', @INBOX_A, 'id'}, {'HSET', @INBOX_A}, {}
+local asked, marks, seen = {'HMGET', @INBOX_A, 'id', nil, nil, nil, nil, nil, nil, nil, nil}, {'HSET', @INBOX_A, nil, nil, nil, nil, nil, nil, nil, nil, nil, nil, nil, nil, nil, nil, nil, nil}, {}
 local size = 0
-local ids, bodies, due = {'HMGET', @ENTRIES}, {'HSET', @ENTRIES}, {'ZADD', @PENDING}
+local ids, bodies, due = {'HMGET', @ENTRIES, nil, nil, nil, nil, nil, nil, nil, nil, nil, nil, nil, nil, nil, nil, nil, nil}, {'HSET', @ENTRIES, nil, nil, nil, nil, nil, nil, nil, nil, nil, nil, nil, nil, nil, nil, nil, nil, nil, nil, nil, nil, nil, nil, nil, nil, nil, nil, nil, nil, nil, nil, nil, nil}, {'ZADD', @PENDING, nil, nil, nil, nil, nil, nil, nil, nil, nil, nil, nil, nil, nil, nil, nil, nil, nil, nil, nil, nil, nil, nil, nil, nil, nil, nil, nil, nil, nil, nil, nil, nil}
 local score = NOW
 for i = 1, n do
   local p = 16 * i - 14
@@ -46,31 +46,45 @@ if older then
   end
 end
 if try('EXISTS', @TAKEN) ~= 0 and try('HGET', @TAKEN, A[1] .. '\0' .. string.sub(A[2], 14)) then return 0 end
-local totals = try('HGET', @COUNTS, 'totals')
-if not totals or #totals == 0 then return 0 end
-local before, bytes, left, parked = string.match(totals, '^(%d+) (%d+) (%-?%d+) (.+)$')
-local idle
--- Otherwise there are parked events, or the last claim has left no event.
-if parked ~= '0 0' then
-  local number, size
-  number, size, idle = string.match(parked or '', '^(%d+) (%d+)(%D*)$')
-  if not number or number + 0 >= @PARKED_CAPACITY or size + 0 >= @PARKED_BYTES then return 0 end
-  parked, idle = number .. ' ' .. size, idle ~= ''
-end
-local events = before + 2 * n
-bytes = bytes + size
-if events > @CAPACITY or bytes > @OUTBOX_BYTES then return 0 end
 local found = try(unpack(ids))
 if found.err then return 0 end
 for i = 1, 2 * n do
   if found[i] then return 0 end
 end
-if try(unpack(marks)) ~= n then return 0 end
+local bytes, idle, full = try('HINCRBY', @COUNTS, 'bytes', size), nil, nil
+if type(bytes) ~= 'number' then return 0 end
+if bytes < size then
+  full = true -- or rather negative
+elseif bytes > @ROOM then
+  idle = bytes % @HOLDS >= @IDLE
+  if idle then bytes = bytes - @IDLE end
+  if bytes > @ROOM then
+    -- Purpose: tells a compiled commit whether the outbox may lack the room for its events.
+    -- bytes is the field of counts, with the new events. The number of the other events is that of the bodies, without those of
+    -- parked and sent events.
+    local function crowded(bytes, more)
+      if bytes % @IDLE > @OUTBOX_BYTES then return true end
+      local shard, events = string.sub(@VOID, 1, -5), redis.pcall('HLEN', @ENTRIES)
+      if type(events) ~= 'number' then return true end
+      if events + more <= @CAPACITY and bytes < @HOLDS then return false end
+      local parked, sent = redis.pcall('ZCARD', shard .. 'parked'), redis.pcall('ZCARD', shard .. 'sent')
+      local held = redis.pcall('HGET', @COUNTS, 'parked_bytes')
+      if type(parked) ~= 'number' or type(sent) ~= 'number' then return true end
+      held = tonumber(held or 0)
+      return events - parked - sent + more > @CAPACITY or parked >= @PARKED_CAPACITY or not held or held >= @PARKED_BYTES
+    end
+    full = crowded(bytes, 2 * n)
+  end
+end
+if full or try(unpack(marks)) ~= n then
+  try('HINCRBY', @COUNTS, 'bytes', -size)
+  return 0
+end
 local early
 if try(unpack(bodies)) ~= 2 * n or type(try(unpack(due))) ~= 'number' then early = 'off the path of the plan' end
-local came, added, woken = 0, 0, nil
-local out = {NOW + 0}
-local ack = {'XACK', @STREAM, A[1]}
+local added, woken = 0, nil
+local out = {NOW + 0, nil, nil, nil, nil, nil, nil, nil, nil, nil, nil, nil, nil, nil, nil, nil, nil, nil, nil, nil, nil, nil, nil, nil, nil, nil, nil, nil, nil, nil, nil, nil, nil, nil, nil, nil, nil, nil, nil, nil, nil, nil, nil, nil, nil, nil, nil, nil, nil, nil, nil, nil, nil, nil, nil, nil, nil}
+local ack = {'XACK', @STREAM, A[1], nil, nil, nil, nil, nil, nil, nil, nil}
 for i = 1, n do
   local p, k = 16 * i - 14, 6 * i + 1
   local why, step = early, 0
@@ -186,15 +200,16 @@ for i = 1, n do
     out[7 * i + 1] = r6
     woken = woken or 7 * i - 5
     ack[#ack + 1] = A[p + 3]
-    came = came + 2
     added = added + #A[p + 5]
     added = added + #A[p + 7]
   end
 end
+local change = added - size
 if woken then
-  if before == '0' or idle then out[woken] = 2 end
-  try('HSET', @COUNTS, 'totals', string.format('%d %d %s %s', events - 2 * n + came, bytes - size + added, left, parked))
+  if idle or bytes % @IDLE == size then out[woken] = 2 end
+  if idle then change = change + -@IDLE end
 end
+if change ~= 0 then try('HINCRBY', @COUNTS, 'bytes', string.format('%.0f', change)) end
 if ack[4] and type(try(unpack(ack))) == 'number' then
   for i = 1, n do
     local flags = 7 * i - 5

@@ -6,9 +6,9 @@ local NOW = time[1] .. string.sub(#time[2] == 6 and time[2] or '00000' .. time[2
 if NOW > A[2] then return 0 end
 local seven = (redis.REDIS_VERSION_NUM or 0) >= 0x070000
 local n = (#A - 2) / 9
-local asked, marks, seen = {'HMGET', @POSITIONS}, {'HSET', @POSITIONS}, {}
+local asked, marks, seen = {'HMGET', @POSITIONS, nil, nil, nil, nil, nil, nil, nil, nil}, {'HSET', @POSITIONS, nil, nil, nil, nil, nil, nil, nil, nil, nil, nil, nil, nil, nil, nil, nil, nil}, {}
 local size = 0
-local ids, bodies, due = {'HMGET', @ENTRIES}, {'HSET', @ENTRIES}, {'ZADD', @PENDING}
+local ids, bodies, due = {'HMGET', @ENTRIES, nil, nil, nil, nil, nil, nil, nil, nil}, {'HSET', @ENTRIES, nil, nil, nil, nil, nil, nil, nil, nil, nil, nil, nil, nil, nil, nil, nil, nil}, {'ZADD', @PENDING, nil, nil, nil, nil, nil, nil, nil, nil, nil, nil, nil, nil, nil, nil, nil, nil}
 local score = string.format('%d', NOW + 60000)
 for i = 1, n do
   local p = 9 * i - 7
@@ -52,31 +52,48 @@ for i = 1, n do
   local p = 9 * i - 7
   if not pending[A[p + 3]] then return 0 end
 end
-local totals = try('HGET', @COUNTS, 'totals')
-if not totals or #totals == 0 then return 0 end
-local before, bytes, left, parked = string.match(totals, '^(%d+) (%d+) (%-?%d+) (.+)$')
-local idle
--- Otherwise there are parked events, or the last claim has left no event.
-if parked ~= '0 0' then
-  local number, size
-  number, size, idle = string.match(parked or '', '^(%d+) (%d+)(%D*)$')
-  if not number or number + 0 >= @PARKED_CAPACITY or size + 0 >= @PARKED_BYTES then return 0 end
-  parked, idle = number .. ' ' .. size, idle ~= ''
-end
-local events = before + n
-bytes = bytes + size
-if events > @CAPACITY or bytes > @OUTBOX_BYTES then return 0 end
 local found = try(unpack(ids))
 if found.err then return 0 end
 for i = 1, n do
   if found[i] then return 0 end
 end
-if type(try('ZREM', @PENDING, '')) ~= 'number' or type(try('HDEL', @ENTRIES, '')) ~= 'number' then return 0 end
-if type(try(unpack(marks))) ~= 'number' then return 0 end
+local bytes, idle, full = try('HINCRBY', @COUNTS, 'bytes', size), nil, nil
+if type(bytes) ~= 'number' then return 0 end
+if bytes < size then
+  full = true -- or rather negative
+elseif bytes > @ROOM then
+  idle = bytes % @HOLDS >= @IDLE
+  if idle then bytes = bytes - @IDLE end
+  if bytes > @ROOM then
+    -- Purpose: tells a compiled commit whether the outbox may lack the room for its events.
+    -- bytes is the field of counts, with the new events. The number of the other events is that of the bodies, without those of
+    -- parked and sent events.
+    local function crowded(bytes, more)
+      if bytes % @IDLE > @OUTBOX_BYTES then return true end
+      local shard, events = string.sub(@VOID, 1, -5), redis.pcall('HLEN', @ENTRIES)
+      if type(events) ~= 'number' then return true end
+      if events + more <= @CAPACITY and bytes < @HOLDS then return false end
+      local parked, sent = redis.pcall('ZCARD', shard .. 'parked'), redis.pcall('ZCARD', shard .. 'sent')
+      local held = redis.pcall('HGET', @COUNTS, 'parked_bytes')
+      if type(parked) ~= 'number' or type(sent) ~= 'number' then return true end
+      held = tonumber(held or 0)
+      return events - parked - sent + more > @CAPACITY or parked >= @PARKED_CAPACITY or not held or held >= @PARKED_BYTES
+    end
+    full = crowded(bytes, n)
+  end
+end
+if full or type(try('ZREM', @PENDING, '')) ~= 'number' or type(try('HDEL', @ENTRIES, '')) ~= 'number' then
+  try('HINCRBY', @COUNTS, 'bytes', -size)
+  return 0
+end
+if full or type(try(unpack(marks))) ~= 'number' then
+  try('HINCRBY', @COUNTS, 'bytes', -size)
+  return 0
+end
 local early
 if try(unpack(bodies)) ~= n or type(try(unpack(due))) ~= 'number' then early = 'off the path of the plan' end
-local came, added, woken = 0, 0, nil
-local out = {NOW + 0}
+local added, woken = 0, nil
+local out = {NOW + 0, nil, nil, nil, nil, nil, nil, nil, nil, nil, nil, nil, nil, nil, nil, nil, nil, nil, nil, nil, nil, nil, nil, nil, nil}
 for i = 1, n do
   local p, k = 9 * i - 7, 2 * i + 6
   local why, step = early, 0
@@ -135,11 +152,12 @@ for i = 1, n do
     out[3 * i] = r1
     out[3 * i + 1] = r2
     woken = woken or 3 * i - 1
-    came = came + 1
     added = added + #A[p + 8]
   end
 end
+local change = added - size
 if woken then
-  try('HSET', @COUNTS, 'totals', string.format('%d %d %s %s', events - n + came, bytes - size + added, left, parked) .. ((before == '0' or idle) and ' idle' or ''))
+  if not idle and bytes % @IDLE == size then change = change + @IDLE end
 end
+if change ~= 0 then try('HINCRBY', @COUNTS, 'bytes', string.format('%.0f', change)) end
 return out

@@ -5,7 +5,7 @@ local time = call('TIME')
 local NOW = time[1] .. string.sub(#time[2] == 6 and time[2] or '00000' .. time[2], -6, -4) -- ms
 if NOW > A[1] then return 0 end
 local n = (#A - 1) / 2
-local asked, marks, seen = {'HMGET', @INBOX_A, 'id'}, {'HSET', @INBOX_A}, {}
+local asked, marks, seen = {'HMGET', @INBOX_A, 'id', nil, nil, nil, nil, nil, nil, nil, nil}, {'HSET', @INBOX_A, nil, nil, nil, nil, nil, nil, nil, nil, nil, nil, nil, nil, nil, nil, nil, nil}, {}
 for i = 1, n do
   local p = 2 * i - 1
   local digest = A[p + 1]
@@ -31,7 +31,7 @@ if older then
   end
 end
 if try(unpack(marks)) ~= n then return 0 end
-local out = {NOW + 0}
+local out = {NOW + 0, nil, nil, nil, nil, nil, nil, nil, nil, nil, nil, nil, nil, nil, nil, nil, nil}
 for i = 1, n do
   local p, k = 2 * i - 1, i + 1
   local why, step = nil, 0

@@ -14,7 +14,7 @@ import (
 
 // atOnce reads the state of a branch atomically. Its first key never exists, so that the script is rejected while the slot
 // migrates. The last number counts events without a state. Events behind others in their lanes are only in the index of
-// lanes.
+// lanes. Members with the score 1 have no event: a fault has added them.
 var atOnce = redis.NewScript(`
 local sum, least = 0, 0
 local held = redis.call('HGETALL', KEYS[2])
@@ -30,10 +30,11 @@ for _, member in ipairs(redis.call('ZRANGE', KEYS[10], 0, -1)) do
   lane = own
 end
 local entries = redis.call('HLEN', KEYS[6])
-local waits, left = string.match(redis.call('HGET', KEYS[11], 'totals') or '0 0 0', '^(%d+) %d+ (%-?%d+)')
+local parked, sent = redis.call('ZCOUNT', KEYS[8], '(1', '+inf'), redis.call('ZCOUNT', KEYS[9], '(1', '+inf')
+local left = redis.call('HGET', KEYS[11], 'left') or 0
 local indexed = redis.call('ZCARD', KEYS[7]) + redis.call('ZCARD', KEYS[8]) + redis.call('ZCARD', KEYS[9])
 return {sum, least, tonumber(moved[1]) or 0, tonumber(moved[2]) or 0, tonumber(moved[3]) or 0,
-  redis.call('HLEN', KEYS[4]), redis.call('HLEN', KEYS[5]), waits + left, entries - indexed - waiting}`)
+  redis.call('HLEN', KEYS[4]), redis.call('HLEN', KEYS[5]), entries - parked - sent + left, entries - indexed - waiting}`)
 
 // Ticker checks the invariants that hold at every moment of the run.
 type Ticker struct {

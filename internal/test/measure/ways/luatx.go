@@ -38,10 +38,10 @@ func newCommitter(p *place, handle handler) (*committer, error) {
 	}
 	p.waits = append(p.waits, link.Of(tr).Commits.Wait)
 	c := &committer{p, tr, message.NewRouter(message.PipeConfig{})}
-	for i := range p.tags { // so that preparing a round empties the outbox. The counts stay: without them, each first commit leaves its compiled script.
+	for i := range p.tags { // so that preparing a round empties the outbox
 		shard := link.Of(tr).Scripts.Shard(slot.OfTag(p.tags[i].text))
 		p.tags[i].bodies = shard.Key("bodies")
-		for _, name := range []string{"entries", "pending"} {
+		for _, name := range []string{"entries", "pending", "counts"} {
 			p.tags[i].events = append(p.tags[i].events, shard.Key(name))
 		}
 	}
