@@ -264,3 +264,27 @@ func (c *Commit) describe() string {
 	shape, ok := shapeOf(c)
 	return fmt.Sprintf("%s (%t) %v", shape, ok, c.Commands)
 }
+
+// TestOutboxOfAnotherTypeFailsBehindTheMarkInBothScripts denies the undo of the mark, which both scripts must then report.
+func TestOutboxOfAnotherTypeFailsBehindTheMarkInBothScripts(t *testing.T) {
+	t.Parallel()
+	w := newTwins(t)
+	home := w.shards.Shard(0)
+	w.do(t.Context(), "ACL", "SETUSER", "user", "+@all", "-hdel")
+	w.do(t.Context(), "HSET", home.Key("inbox:a"), "id", metaOf(time.Now().UnixMilli(), "0", 0, "i"))
+	w.do(t.Context(), "SET", home.Key("entries"), "another type")
+	w.flush(t.Context())
+	var both [2][]*Commit
+	for i := range both {
+		both[i] = []*Commit{{
+			Shard: home, Digest: "digest0000000000", Token: "token00000", NotAfter: time.Now().Add(time.Hour),
+			Events: []shard.Event{{ID: "event", Body: []byte("{}")}},
+		}}
+	}
+	if difference := w.differ(t, both); difference != "" {
+		t.Error(difference)
+	}
+	if state := both[1][0].Outcome.State; state != Broken {
+		t.Errorf("%s, want %s", state, Broken)
+	}
+}

@@ -30,7 +30,8 @@ local function open_outbox()
     o.parked = redis.call('ZCARD', string.sub(@VOID, 1, -5) .. 'parked')
     o.parked_bytes = tonumber(redis.call('HGET', @COUNTS, 'parked_bytes') or 0) or 0
   end
-  o.events = redis.call('HLEN', @ENTRIES)
+  local bodies = redis.pcall('HLEN', @ENTRIES)
+  o.events = type(bodies) == 'number' and bodies or 0 -- in an outbox of another type, the first event fails
 end
 
 -- Reports whether the outbox may have so many events more. entries also has the bodies of parked and sent events.
