@@ -241,7 +241,7 @@ func TestFullOutboxLeavesTheTimerForARetry(t *testing.T) {
 		if left := f.due(10); !slices.Equal(left, []string{"b", "c"}) {
 			t.Errorf("%q are due", left)
 		}
-		redistest.Must(t, client.Del(ctx, link.Of(f.tr).Scripts.Shard(f.tr.Keyspace().Slots()[0]).Key("counts")).Err())
+		redistest.Must(t, client.Del(ctx, link.Of(f.tr).Scripts.Shard(f.tr.Keyspace().Slots()[0]).Key("entries")).Err())
 		f.decides("b", past, expiry.Enqueued)
 	})
 }

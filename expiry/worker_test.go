@@ -225,8 +225,8 @@ func TestWorkerReportsAFullOutboxAndContinuesWhenThereIsRoom(t *testing.T) {
 	if c := w.Counts(); c.Enqueued != 2 {
 		t.Errorf("%+v", c)
 	}
-	counts := link.Of(f.tr).Scripts.Shard(f.tr.Keyspace().Slots()[0]).Key("counts")
-	redistest.Must(t, redistest.Shared(t).Client(t).Del(redistest.Soon(t), counts).Err())
+	entries := link.Of(f.tr).Scripts.Shard(f.tr.Keyspace().Slots()[0]).Key("entries")
+	redistest.Must(t, redistest.Shared(t).Client(t).Del(redistest.Soon(t), entries).Err())
 	redistest.Eventually(t, "the last one to be decided", func() bool { return w.Counts().Enqueued == 3 })
 }
 
