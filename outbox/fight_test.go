@@ -21,6 +21,7 @@ import (
 	"github.com/luatx/luatx/internal/link"
 	"github.com/luatx/luatx/internal/shard"
 	"github.com/luatx/luatx/internal/test/redistest"
+	"github.com/luatx/luatx/internal/test/rig"
 	"github.com/luatx/luatx/message"
 	"github.com/luatx/luatx/outbox"
 	"github.com/luatx/luatx/relay"
@@ -53,7 +54,7 @@ func (y yard) snapshot(ctx context.Context) (s shelves, err error) {
 func (s shelves) count(name string) int {
 	c := shard.Counts{Entries: int64(len(s.entries)), Parked: int64(len(s.parked)), Sent: int64(len(s.sent))}
 	c.Totals = shard.CountsOf(s.counts, c.Events())
-	return int(c.Of(name))
+	return int(rig.CountOf(c, name))
 }
 
 // wrong lists the contradictions: every event must be in one state, every lane must have a visible head, and the counts must be

@@ -15,6 +15,7 @@ import (
 	"github.com/luatx/luatx/internal/link"
 	"github.com/luatx/luatx/internal/shard"
 	"github.com/luatx/luatx/internal/test/redistest"
+	"github.com/luatx/luatx/internal/test/rig"
 )
 
 // The limits of a model's shard, low enough to be reached.
@@ -202,7 +203,7 @@ func (m *model) check(rt *rapid.T) {
 	for name, want := range map[string]int{"events": unsent, "bytes": m.bytes(), "parked": m.count("parked"), "enqueued": m.committed} {
 		c := shard.Counts{Entries: int64(len(entries.Val())), Parked: int64(len(parked.Val())), Sent: int64(len(sent.Val()))}
 		c.Totals = shard.CountsOf(counts.Val(), c.Events())
-		if has := int(c.Of(name)); has != want {
+		if has := int(rig.CountOf(c, name)); has != want {
 			rt.Fatalf("counts have %d %s, want %d", has, name, want)
 		}
 	}

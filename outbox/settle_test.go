@@ -17,6 +17,7 @@ import (
 	"github.com/luatx/luatx/internal/shard"
 	"github.com/luatx/luatx/internal/test/assert"
 	"github.com/luatx/luatx/internal/test/redistest"
+	"github.com/luatx/luatx/internal/test/rig"
 	"github.com/luatx/luatx/message"
 	"github.com/luatx/luatx/outbox"
 )
@@ -39,9 +40,7 @@ func (y yard) settleBy(how shard.Settling, batch []shard.Settlement, want ...str
 // gauge returns one of the gauges of the shard.
 func (y yard) gauge(name string) int64 {
 	y.t.Helper()
-	counts, err := link.Of(y.tr).Scripts.Counts(redistest.Soon(y.t), []int{y.slot})
-	redistest.Must(y.t, err)
-	return counts[y.slot].Of(name)
+	return rig.Count(y.t, y.tr, y.slot, name)
 }
 
 // marked returns what the shard remembers of a sent event.

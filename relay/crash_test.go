@@ -22,6 +22,7 @@ import (
 	"github.com/luatx/luatx"
 	"github.com/luatx/luatx/internal/link"
 	"github.com/luatx/luatx/internal/test/redistest"
+	"github.com/luatx/luatx/internal/test/rig"
 	"github.com/luatx/luatx/message"
 	"github.com/luatx/luatx/outbox"
 	"github.com/luatx/luatx/relay"
@@ -370,10 +371,8 @@ func wantClean(t *testing.T, client redis.UniversalClient, tr *luatx.Transactor,
 				t.Errorf("%s is left", key)
 			}
 		}
-		counts, err := link.Of(tr).Scripts.Counts(t.Context(), []int{n})
-		redistest.Must(t, err)
 		for _, name := range []string{"events", "bytes", "parked", "parked_bytes", "enqueued", "sent"} {
-			if count := counts[n].Of(name); count < 0 {
+			if count := rig.Count(t, tr, n, name); count < 0 {
 				t.Errorf("slot %d: %s is %d", n, name, count)
 			} else {
 				total[name] += int(count)

@@ -47,7 +47,7 @@ func (g *generator) count() {
 		return
 	}
 	g.put("local bytes, idle, full = try('HINCRBY', @COUNTS, 'bytes', size), nil, nil\nif type(bytes) ~= 'number' then %s end", leave)
-	g.put("if bytes < size then\nfull = true -- or rather negative")
+	g.put("if bytes < size then\nfull = true -- the number was negative")
 	g.put("elseif bytes > @ROOM then\nidle = bytes %% @HOLDS >= @IDLE\nif idle then bytes = bytes - @IDLE end\nif bytes > @ROOM then")
 	g.fragment("_crowded")
 	g.put("full = crowded(bytes, %s)\nend\nend", g.all())

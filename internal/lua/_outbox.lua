@@ -4,9 +4,9 @@
 -- counts holds these fields:
 --   bytes         see _bytes.lua
 --   parked_bytes  size of the bodies of parked events
---   left          events that are no longer among those that are neither sent nor parked. The sum of these events and left is the
---                 number of events that were ever new to the outbox; it only grows. It is negative if more parked events were
---                 imported and re-armed than have left
+--   left          number of events that were sent, parked or deleted, without those that were re-armed or replayed. Together with
+--                 the events that are neither sent nor parked, it is the number of all events that were ever new to the outbox,
+--                 which only grows. If many parked events were imported and then re-armed, left is negative
 --   others        counters
 --#needs _bytes
 --#defines shard INBOX ENTRIES PENDING ATTEMPTS ERRORS PARKED SENT SEQ COUNTS PARKED_BY ROUTES HEADERS LANES

@@ -30,17 +30,6 @@ type Counts struct {
 // Events returns the number of events that are neither sent nor parked.
 func (c Counts) Events() int64 { return max(0, c.Entries-c.Sent-c.Parked) }
 
-// Of returns a number by its name: events, parked, or that of a counter.
-func (c Counts) Of(name string) int64 {
-	switch name {
-	case "events":
-		return c.Events()
-	case "parked":
-		return c.Parked
-	}
-	return c.Totals[name]
-}
-
 // Counts reads the sizes of the indexes of shards, and their counters, by slot. Shards that have neither are omitted.
 func (s *Scripts) Counts(ctx context.Context, slots []int) (map[int]Counts, error) {
 	existing, err := s.having(ctx, slots, keyEntries, keyCounts, keyPending, keyParked, keySent)

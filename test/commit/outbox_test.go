@@ -41,10 +41,7 @@ func emits(events ...luatx.Event) func(*luatx.Tx) error {
 // gauge reads a count of the shard of aggregate a.
 func gauge(t testing.TB, tr *luatx.Transactor, name string) int {
 	t.Helper()
-	n := shardOf(tr).Slot
-	counts, err := link.Of(tr).Scripts.Counts(redistest.Soon(t), []int{n})
-	redistest.Must(t, err)
-	return int(counts[n].Of(name))
+	return int(rig.Count(t, tr, shardOf(tr).Slot, name))
 }
 
 func shardOf(tr *luatx.Transactor) shard.Shard {

@@ -16,7 +16,7 @@ local size = #A[7] + #A[9]
 local bytes, idle, full = try('HINCRBY', @COUNTS, 'bytes', size), nil, nil
 if type(bytes) ~= 'number' then return 0 end
 if bytes < size then
-  full = true -- or rather negative
+  full = true -- the number was negative
 elseif bytes > @ROOM then
   idle = bytes % @HOLDS >= @IDLE
   if idle then bytes = bytes - @IDLE end

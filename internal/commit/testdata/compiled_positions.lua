@@ -60,7 +60,7 @@ end
 local bytes, idle, full = try('HINCRBY', @COUNTS, 'bytes', size), nil, nil
 if type(bytes) ~= 'number' then return 0 end
 if bytes < size then
-  full = true -- or rather negative
+  full = true -- the number was negative
 elseif bytes > @ROOM then
   idle = bytes % @HOLDS >= @IDLE
   if idle then bytes = bytes - @IDLE end
