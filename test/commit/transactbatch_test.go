@@ -150,7 +150,7 @@ func TestItemsOfABatchGetTheirOutcomeOnABadNetwork(t *testing.T) {
 			t.Parallel()
 			server := redistest.Shared(t)
 			proxy := redistest.Proxy(t, server.Addr())
-			ctx, tr := redistest.Soon(t), rig.NewTransactor(t, redistest.Client(t, proxy.Addr(), rig.ShortReads))
+			ctx, tr := redistest.Soon(t), rig.NewTransactor(t, redistest.Client(t, proxy.Addr()))
 			rig.Warm(t, tr)
 			proxy.Next(1, respproxy.Command("EVALSHA"), fault)
 			batch := make([]luatx.BatchItem, 20)
