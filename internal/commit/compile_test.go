@@ -275,6 +275,17 @@ func (c *Commit) describe() string {
 	return fmt.Sprintf("%s (%t) %v", shape, ok, c.Commands)
 }
 
+// emitting returns n transactions for each script, with an event of two bytes each.
+func emitting(home shard.Shard, n int, delay time.Duration) (both [2][]*Commit) {
+	for i := range 2 * n {
+		both[i%2] = append(both[i%2], &Commit{
+			Shard: home, Digest: fmt.Sprintf("digest%010d", i/2), Token: fmt.Sprintf("token%05d", i/2), NotAfter: time.Now().Add(time.Hour),
+			Delay: delay, Events: []shard.Event{{ID: fmt.Sprint("event", i/2), Body: []byte("{}")}},
+		})
+	}
+	return both
+}
+
 // TestScriptsAgreeOnADamagedOutbox denies a part of the undo, so that the scripts differ if one of them writes its mark and the other
 // does not.
 func TestScriptsAgreeOnADamagedOutbox(t *testing.T) {
@@ -302,19 +313,63 @@ func TestScriptsAgreeOnADamagedOutbox(t *testing.T) {
 			damage[1] = home.Key(damage[1].(string))
 			w.do(t.Context(), damage...)
 			w.flush(t.Context())
-			var both [2][]*Commit
-			for i := range 2 * n {
-				both[i%2] = append(both[i%2], &Commit{
-					Shard: home, Digest: fmt.Sprintf("digest%010d", i/2), Token: fmt.Sprintf("token%05d", i/2), NotAfter: time.Now().Add(time.Hour),
-					Delay: c.delay, Events: []shard.Event{{ID: fmt.Sprint("event", i/2), Body: []byte("{}")}},
-				})
-			}
+			both := emitting(home, n, c.delay)
 			if difference := w.differ(t, both); difference != "" {
 				t.Errorf("%s: %s", name, difference)
 			}
 			if state := both[1][0].Outcome.State; state != c.want {
 				t.Errorf("%s, %d transactions: %s, want %s", name, n, state, c.want)
 			}
+		}
+	}
+}
+
+func TestCompiledScriptHandlesAnOutboxThatHasRoom(t *testing.T) {
+	t.Parallel()
+	const holds = 1 << 51
+	for name, c := range map[string]struct {
+		pending, parked, sent int
+		bytes                 int // before the transaction
+		parkedBytes           any // nil if the field is missing
+		handled               bool
+	}{
+		"few bytes":                    {bytes: 10, handled: true},
+		"few events":                   {pending: 3, bytes: 100, handled: true},
+		"the last event":               {pending: 11, bytes: 100, handled: true},
+		"an event too many":            {pending: 12, bytes: 100},
+		"the last byte":                {pending: 1, bytes: 897, handled: true},
+		"bytes too many":               {pending: 1, bytes: 899},
+		"sent events":                  {pending: 8, sent: 7, bytes: 100, handled: true},
+		"sent events and one too many": {pending: 12, sent: 7, bytes: 100},
+		"parked events":                {pending: 8, parked: 7, bytes: holds + 100, parkedBytes: 20, handled: true},
+		"without their bytes":          {pending: 1, parked: 1, bytes: holds + 100, handled: true},
+		"with malformed bytes":         {pending: 1, parked: 1, bytes: holds + 100, parkedBytes: "many"},
+		"many parked events":           {parked: 9, bytes: holds, parkedBytes: 599, handled: true},
+		"too many parked events":       {parked: 10, bytes: holds, parkedBytes: 599},
+		"too many bytes of them":       {parked: 1, bytes: holds, parkedBytes: 600},
+		"all kinds":                    {pending: 11, parked: 9, sent: 9, bytes: holds + 100, parkedBytes: 599, handled: true},
+		"idle relays":                  {pending: 1, bytes: 1<<50 + 100, handled: true},
+	} {
+		w := newTwins(t)
+		home := w.shards.Shard(0)
+		w.do(t.Context(), "HSET", home.Key("inbox:a"), "id", metaOf(time.Now().UnixMilli(), "0", 0, "i"))
+		for index, n := range map[string]int{"pending": c.pending, "parked": c.parked, "sent": c.sent} {
+			for i := range n {
+				w.do(t.Context(), "HSET", home.Key("entries"), fmt.Sprint(index, i), "{}")
+				w.do(t.Context(), "ZADD", home.Key(index), 1, fmt.Sprint(index, i))
+			}
+		}
+		w.do(t.Context(), "HSET", home.Key("counts"), "bytes", c.bytes)
+		if c.parkedBytes != nil {
+			w.do(t.Context(), "HSET", home.Key("counts"), "parked_bytes", c.parkedBytes)
+		}
+		w.flush(t.Context())
+		both := emitting(home, 1, 0)
+		if difference := w.differ(t, both); difference != "" {
+			t.Errorf("%s: %s", name, difference)
+		}
+		if handled := both[1][0].compiled != nil; handled != c.handled {
+			t.Errorf("%s: handled by the compiled script: %t", name, handled)
 		}
 	}
 }
