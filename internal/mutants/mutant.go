@@ -109,8 +109,9 @@ var luaRooms = []struct {
 	},
 	{[]string{"_body", "_lanes", "_lease", "_outbox", "_park", "_errors", "_audit", "_owned", "claim", "settle", "extend", "change", "rearm", "replay", "discard", "erase", "unhold", "import", "list", "pause", "resume", "scheduled"}, []string{"./outbox", "./relay", "./admin"}},
 	{[]string{"forget"}, []string{"./admin", "./test/commit"}},
-	{[]string{"_undo", "_rollback"}, []string{"./test/undo", "./test/commit"}},
-	{[]string{""}, []string{"./test/commit", "./test/undo", "./test/cluster", "./test/faults", "./inbox", "./outbox", "./stack"}},
+	{[]string{"_crowded"}, []string{"./internal/commit", "./test/commit"}},
+	{[]string{"_undo", "_rollback"}, []string{"./test/undo", "./internal/commit", "./test/commit"}},
+	{[]string{""}, []string{"./test/commit", "./internal/commit", "./test/undo", "./test/cluster", "./test/faults", "./inbox", "./outbox", "./stack"}},
 }
 
 func rooms() []string {
