@@ -329,8 +329,9 @@ func TestCompiledScriptHandlesAnOutboxThatHasRoom(t *testing.T) {
 	const holds = 1 << 51
 	for name, c := range map[string]struct {
 		pending, parked, sent int
-		bytes                 int // before the transaction
-		parkedBytes           any // nil if the field is missing
+		bytes                 int    // before the transaction
+		parkedBytes           any    // nil if the field is missing
+		damaged               string // an index of another type
 		handled               bool
 	}{
 		"few bytes":                    {bytes: 10, handled: true},
@@ -347,6 +348,8 @@ func TestCompiledScriptHandlesAnOutboxThatHasRoom(t *testing.T) {
 		"many parked events":           {parked: 9, bytes: holds, parkedBytes: 599, handled: true},
 		"too many parked events":       {parked: 10, bytes: holds, parkedBytes: 599},
 		"too many bytes of them":       {parked: 1, bytes: holds, parkedBytes: 600},
+		"parked of another type":       {pending: 12, bytes: 100, damaged: "parked"},
+		"sent of another type":         {pending: 12, bytes: 100, damaged: "sent"},
 		"all kinds":                    {pending: 11, parked: 9, sent: 9, bytes: holds + 100, parkedBytes: 599, handled: true},
 		"idle relays":                  {pending: 1, bytes: 1<<50 + 100, handled: true},
 	} {
@@ -362,6 +365,9 @@ func TestCompiledScriptHandlesAnOutboxThatHasRoom(t *testing.T) {
 		w.do(t.Context(), "HSET", home.Key("counts"), "bytes", c.bytes)
 		if c.parkedBytes != nil {
 			w.do(t.Context(), "HSET", home.Key("counts"), "parked_bytes", c.parkedBytes)
+		}
+		if c.damaged != "" {
+			w.do(t.Context(), "SET", home.Key(c.damaged), "text")
 		}
 		w.flush(t.Context())
 		both := emitting(home, 1, 0)
