@@ -107,6 +107,10 @@ func (d draw) command(words []string, key string) Command {
 			args[i] = word
 		}
 	}
+	return recorded(args)
+}
+
+func recorded(args []any) Command {
 	spec, err := command.Lookup(args)
 	if err != nil {
 		panic(err)
@@ -278,14 +282,20 @@ func (d draw) prepare(ctx context.Context, w *twins, home shard.Shard) {
 	d.input(ctx, w)
 }
 
-// input creates a stream with entries that are pending for consumer c or another one.
-func (d draw) input(ctx context.Context, w *twins) {
+// stream creates a stream with entries that are pending for consumer c.
+func (d draw) stream(ctx context.Context, w *twins) string {
 	stream := d.tag + "stream"
 	for i := range 8 {
 		w.do(ctx, "XADD", stream, fmt.Sprintf("%d-0", i+1), "f", "v")
 	}
 	w.do(ctx, "XGROUP", "CREATE", stream, "g", "0")
 	w.do(ctx, "XREADGROUP", "GROUP", "g", "c", "STREAMS", stream, ">")
+	return stream
+}
+
+// input creates a stream whose entries may be pending for another consumer, or not at all.
+func (d draw) input(ctx context.Context, w *twins) {
+	stream := d.stream(ctx, w)
 	switch d.IntN(20) {
 	case 0:
 		w.takeOver(ctx, stream, d.one("1-0", "2-0"))

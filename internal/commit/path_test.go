@@ -1,0 +1,63 @@
+package commit
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/luatx/luatx/internal/shard"
+	"github.com/luatx/luatx/internal/slot"
+)
+
+// TestCompiledScriptHandlesEachPlan commits transactions of many plans. Nothing is in their way, so none may be left to the general
+// script.
+func TestCompiledScriptHandlesEachPlan(t *testing.T) {
+	t.Parallel()
+	w, d := newTwins(t), draw{tag: "{" + slot.Text(0) + "}"}
+	home := w.shards.Shard(0)
+	for i := range 2 * 3 * 2 * 4 {
+		k := kind{positioned: i%2 == 1, ack: Ack(i / 2 % 3), delay: time.Duration(i/6%2) * time.Minute, events: i / 12}
+		for n := range 3 {
+			w.do(t.Context(), "FLUSHDB")
+			w.do(t.Context(), "HSET", home.Key("inbox:a"), "id", metaOf(time.Now().UnixMilli(), "0", 0, "i"))
+			d.stream(t.Context(), w)
+			w.flush(t.Context())
+			var both [2][]*Commit
+			for j := range 2 * (n + 1) {
+				both[j%2] = append(both[j%2], d.plain(home, k, j/2))
+			}
+			plan := fmt.Sprintf("%d of %s", n+1, both[0][0].describe())
+			if difference := w.differ(t, both); difference != "" {
+				t.Errorf("%s: %s", plan, difference)
+			}
+			for j, c := range both[1] {
+				if c.compiled == nil || c.Outcome.State != Committed {
+					t.Errorf("%s: transaction %d is %q, in a compiled script: %t", plan, j, c.Outcome.State, c.compiled != nil)
+				}
+			}
+		}
+	}
+}
+
+// plain returns the ith transaction of a kind. Its commands are always the same.
+func (d draw) plain(home shard.Shard, k kind, i int) *Commit {
+	c := &Commit{
+		Shard: home, Digest: fmt.Sprintf("digest%010d", i), Token: fmt.Sprintf("token%05d", i), NotAfter: time.Now().Add(time.Hour), Delay: k.delay,
+	}
+	if k.positioned {
+		c.Position = &Position{Field: fmt.Sprint("orders/", i), Offset: "10", Owner: OwnerOf(7, "e 1")}
+	}
+	if k.ack != AckNone {
+		c.Input = Input{Ack: k.ack, Stream: d.tag + "stream", Group: "g", Consumer: "c", Entry: fmt.Sprintf("%d-0", i+1)}
+	}
+	for e := range k.events {
+		c.Events = append(c.Events, shard.Event{ID: fmt.Sprintf("event %d of %d", e, i), Body: []byte("{}")})
+	}
+	for n, words := range [][]any{{"HSET", "", "f", "v", "g", "w"}, {"INCR", ""}, {"SET", "", "v"}} {
+		key := fmt.Sprintf("%sk%d-%d", d.tag, i, n)
+		words[1] = key
+		c.Keys = append(c.Keys, key)
+		c.Commands = append(c.Commands, recorded(words))
+	}
+	return c
+}
