@@ -333,6 +333,8 @@ func TestScriptsAgreeOnADamagedOutbox(t *testing.T) {
 func TestCompiledScriptHandlesAnOutboxThatHasRoom(t *testing.T) {
 	t.Parallel()
 	const holds = 1 << 51
+	w := newTwins(t)
+	home := w.shards.Shard(0)
 	for name, c := range map[string]struct {
 		pending, parked, sent int
 		bytes                 int    // before the transaction
@@ -359,8 +361,7 @@ func TestCompiledScriptHandlesAnOutboxThatHasRoom(t *testing.T) {
 		"all kinds":                    {pending: 11, parked: 9, sent: 9, bytes: holds + 100, parkedBytes: 599, handled: true},
 		"idle relays":                  {pending: 1, bytes: 1<<50 + 100, handled: true},
 	} {
-		w := newTwins(t)
-		home := w.shards.Shard(0)
+		w.do(t.Context(), "FLUSHDB")
 		w.do(t.Context(), "HSET", home.Key("inbox:a"), "id", metaOf(time.Now().UnixMilli(), "0", 0, "i"))
 		for index, n := range map[string]int{"pending": c.pending, "parked": c.parked, "sent": c.sent} {
 			for i := range n {
