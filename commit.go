@@ -70,7 +70,11 @@ func (t *Transactor) finish(ctx context.Context, tx *Tx) (Result, error) {
 		return Result{}, tx.err
 	}
 	out := &tx.commit.Outcome
-	if out.Woken && (tx.relay == nil || tx.turnedAway()) {
+	switch {
+	case !out.Woken:
+	case tx.relay == nil:
+		t.inside.Unattended(tx.home.Slot)
+	case tx.turnedAway():
 		t.inside.Wake(tx.home.Slot)
 	}
 	if len(tx.cmds) > 0 {

@@ -139,6 +139,20 @@ func TestCommittingProcessPublishesAtOnce(t *testing.T) {
 	})
 }
 
+// TestRelayPublishesWhatItsProcessCommittedBeforeItRan checks that these events do not wait for the sweep, which takes an hour.
+func TestRelayPublishesWhatItsProcessCommittedBeforeItRan(t *testing.T) {
+	t.Parallel()
+	tr, out := newTransactor(t, redistest.Shared(t).Client(t), func(c *luatx.Config) { c.Keyspace = luatx.OwnTags() }), newSink()
+	ids := numbered("e", 10)
+	for _, id := range ids {
+		emit(t, tr, id, id)
+	}
+	start(t, tr, out, relay.Config{SweepInterval: time.Hour})
+	for _, id := range ids {
+		redistest.Eventually(t, id+" to be published", func() bool { return out.count(id) == 1 })
+	}
+}
+
 func TestEventsArePublishedInlineAfterALostReply(t *testing.T) {
 	t.Parallel()
 	server := redistest.Shared(t)

@@ -26,6 +26,7 @@ import (
 type terminal struct {
 	person *os.File
 	side   *os.File // the program's side
+	done   chan struct{}
 
 	mu    sync.Mutex
 	shown bytes.Buffer
@@ -48,10 +49,9 @@ func newTerminal(t *testing.T) *terminal {
 	control(syscall.TIOCGPTN, &number)
 	side, err := os.OpenFile(fmt.Sprint("/dev/pts/", number), os.O_RDWR|syscall.O_NOCTTY, 0)
 	redistest.Must(t, err)
-	term := &terminal{person: person, side: side}
-	done := make(chan struct{})
-	go func() { // until the terminal is closed
-		defer close(done)
+	term := &terminal{person: person, side: side, done: make(chan struct{})}
+	go func() { // until the program's last side is closed
+		defer close(term.done)
 		buffer := make([]byte, 4096)
 		for {
 			n, err := person.Read(buffer)
@@ -64,11 +64,17 @@ func newTerminal(t *testing.T) *terminal {
 		}
 	}()
 	t.Cleanup(func() {
-		_ = side.Close()
-		<-done // the read fails when the program's last side is closed
+		_ = term.all()
 		_ = person.Close()
 	})
 	return term
+}
+
+// all ends the test's hold on the program's side. It returns all that a program showed that has ended.
+func (term *terminal) all() string {
+	_ = term.side.Close() // fails the second time
+	<-term.done
+	return term.text()
 }
 
 func (term *terminal) text() string {
@@ -94,7 +100,7 @@ func (s site) atTerminal(question string, between func(), answer string, words .
 	_, err = term.person.WriteString(answer + "\n")
 	redistest.Must(s.t, err)
 	_ = cmd.Wait() // the status says whether it failed
-	return cmd.ProcessState.ExitCode(), out.String() + term.text()
+	return cmd.ProcessState.ExitCode(), out.String() + term.all()
 }
 
 func TestTerminalMustConfirmAndOnlyShownEventsChange(t *testing.T) {

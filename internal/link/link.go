@@ -5,6 +5,7 @@ package link
 import (
 	"context"
 	"errors"
+	"math/bits"
 	"sync/atomic"
 	"time"
 
@@ -15,6 +16,7 @@ import (
 	"github.com/luatx/luatx/internal/history"
 	"github.com/luatx/luatx/internal/process"
 	"github.com/luatx/luatx/internal/shard"
+	"github.com/luatx/luatx/internal/slot"
 )
 
 // Inside is the part of a Transactor that only packages of this module use.
@@ -46,6 +48,8 @@ type Inside struct {
 	History *history.History
 
 	relay atomic.Pointer[Relay]
+	// unattended contains a bit for each slot whose shard got events while no relay was attached.
+	unattended [slot.Count / 64]atomic.Uint64
 }
 
 // A Gathering lets messages that were read together commit together in one round trip, although each handler runs
@@ -65,17 +69,27 @@ type Relay interface {
 	Reserve() (lease time.Duration, ok bool)
 	// Committed passes the events of a shard to the relay. Ordered and scheduled events never belong to the committer,
 	// even if a slot was reserved. Events is empty if a reserved transaction did not commit. Otherwise, the receiver
-	// keeps the slice and may change it. Committed must not block.
+	// keeps the slice and may change it. A zero event stands for all events of the shard. Committed must not block.
 	Committed(slot int, events []shard.Event, reserved bool)
 }
 
-// Attach makes a relay publish the events that the Transactor commits. It returns an error if a relay is already
-// attached.
+// Attach makes a relay publish the events that the Transactor commits, and notifies it of the shards that got events before. It
+// returns an error if a relay is already attached.
 func (in *Inside) Attach(relay Relay) error {
 	if !in.relay.CompareAndSwap(nil, &relay) {
 		return errors.New("luatx: attach relay: the Transactor already has one; use one relay, or disable inline publishing in the other")
 	}
+	in.handOver(relay)
 	return nil
+}
+
+// handOver notifies a relay of the shards that got events while no relay was attached.
+func (in *Inside) handOver(relay Relay) {
+	for i := range in.unattended {
+		for slots := in.unattended[i].Swap(0); slots != 0; slots &= slots - 1 {
+			relay.Committed(64*i+bits.TrailingZeros64(slots), []shard.Event{{}}, false)
+		}
+	}
 }
 
 // Detach detaches the relay.
@@ -97,7 +111,17 @@ func (in *Inside) Announce(slot int, events ...shard.Event) {
 	case relay != nil:
 		relay.Committed(slot, events, false)
 	default:
-		in.Wake(slot)
+		in.Unattended(slot)
+	}
+}
+
+// Unattended notes that a shard got events while no relay was attached. It wakes the relays of other processes, and notifies the
+// relay that is attached next: a service may commit before its own relay listens.
+func (in *Inside) Unattended(slot int) {
+	in.Wake(slot)
+	in.unattended[slot/64].Or(1 << (slot % 64))
+	if relay := in.Relay(); relay != nil { // attached meanwhile
+		in.handOver(relay)
 	}
 }
 

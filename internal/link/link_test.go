@@ -11,6 +11,7 @@ import (
 
 	"github.com/luatx/luatx/internal/eval"
 	"github.com/luatx/luatx/internal/shard"
+	"github.com/luatx/luatx/internal/slot"
 	"github.com/luatx/luatx/internal/test/assert"
 	"github.com/luatx/luatx/internal/test/scripted"
 )
@@ -44,7 +45,8 @@ func TestEventsAreAnnouncedToTheRelayOrToOtherProcesses(t *testing.T) {
 		in.Announce(7)
 		in.Announce(7, shard.Event{ID: "a"})
 		in.Announce(8, shard.Event{ID: "a"}, shard.Event{ID: "b"})
-		if want := []string{"1 events of 7, false", "2 events of 8, false"}; !slices.Equal(relay, want) || len(second) > 0 {
+		// the first one stands for what slot 7 got before
+		if want := []string{"1 events of 7, false", "1 events of 7, false", "2 events of 8, false"}; !slices.Equal(relay, want) || len(second) > 0 {
 			t.Errorf("the relay was notified of %q, and the second one of %q", relay, second)
 		}
 		assert.Equal(t, woken(), 1, "wake-ups while a relay is attached")
@@ -57,6 +59,23 @@ func TestEventsAreAnnouncedToTheRelayOrToOtherProcesses(t *testing.T) {
 		in.Announce(7, shard.Event{ID: "a"})
 		assert.Equal(t, woken(), 2, "wake-ups of a Transactor without them")
 	})
+}
+
+func TestRelayLearnsWhichShardsGotEventsWhileNoneWasAttached(t *testing.T) {
+	t.Parallel()
+	in := &Inside{NoWakeUps: true}
+	for _, n := range []int{0, 63, 64, 64, slot.Count - 1} {
+		in.Unattended(n)
+	}
+	var relay, next attached
+	assert.Must(t, in.Attach(&relay))
+	in.Unattended(7) // its commit began before
+	in.Detach()
+	assert.Must(t, in.Attach(&next))
+	want := []string{"1 events of 0, false", "1 events of 63, false", "1 events of 64, false", "1 events of 16383, false", "1 events of 7, false"}
+	if !slices.Equal(relay, want) || len(next) > 0 {
+		t.Errorf("the relay learned of %q, want %q; and the next one of %q, want none", relay, want, next)
+	}
 }
 
 func TestClaimIsThatOfItsTransaction(t *testing.T) {
