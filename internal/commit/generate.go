@@ -2,6 +2,7 @@ package commit
 
 import (
 	"fmt"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -15,30 +16,26 @@ type writer struct {
 	depth int
 }
 
-// put writes lines. A line that begins with end, else or until closes a block. A line that ends with then, do, else or repeat
-// opens one.
+// closes and opens match the lines at which a block ends and begins.
+var (
+	closes = regexp.MustCompile(`^(end|else|elseif|until)\b`)
+	opens  = regexp.MustCompile(`\b(then|do|else|repeat)$`)
+)
+
+// put writes lines. It indents those of a block.
 func (w *writer) put(format string, args ...any) {
 	for line := range strings.SplitSeq(fmt.Sprintf(format, args...), "\n") {
-		if begins(line, "end", "else", "elseif", "until") {
+		if closes.MatchString(line) {
 			w.depth--
 		}
 		if line != "" {
 			w.WriteString(strings.Repeat("  ", w.depth) + line)
 		}
 		w.WriteByte('\n')
-		if ends(line, "then", "do", "else", "repeat") {
+		if opens.MatchString(line) {
 			w.depth++
 		}
 	}
-}
-
-func begins(line string, words ...string) bool {
-	first, _, _ := strings.Cut(line, " ")
-	return slices.Contains(words, first)
-}
-
-func ends(line string, words ...string) bool {
-	return slices.Contains(words, line[strings.LastIndexByte(line, ' ')+1:])
 }
 
 // fragment writes an indented fragment of the scripts.
@@ -241,12 +238,12 @@ func (g *generator) transactions() {
 	}
 	g.put("local %s = %s", strings.Join(names, ", "), strings.Join(values, ", "))
 	var locals []string
-	for i, step := range g.steps {
+	for i := range g.steps {
 		locals = append(locals, fmt.Sprintf("r%d", i+1))
-		if i < len(g.steps)-1 && step.class != lua.NoUndo {
+		if g.class(i) != lua.NoUndo {
 			locals = append(locals, fmt.Sprintf("old%d", i+1))
 		}
-		if i < len(g.steps)-1 && step.class == lua.ReplacedString {
+		if g.class(i) == lua.ReplacedString {
 			locals = append(locals, fmt.Sprintf("at%d", i+1))
 		}
 	}
@@ -286,10 +283,8 @@ func (g *generator) transactions() {
 		if g.ack == AckFused {
 			g.put("ack[#ack + 1] = %s", g.arg(argEntry))
 		}
-		if g.events > 0 {
-			for e := range g.events {
-				g.put("added = added + #%s", g.arg(g.firstEvent()+2*e+1))
-			}
+		for e := range g.events {
+			g.put("added = added + #%s", g.arg(g.firstEvent()+2*e+1))
 		}
 		g.put("end\nend")
 		return
@@ -297,22 +292,26 @@ func (g *generator) transactions() {
 	g.put("%s\nend", leave)
 }
 
-// step writes code that saves the old value of the data that a command changes, and runs the command. The last command
-// needs no undo.
+// class returns how step i is undone. The last one never is, because nothing can fail after it.
+func (g *generator) class(i int) byte {
+	if i == len(g.steps)-1 {
+		return lua.NoUndo
+	}
+	return g.steps[i].class
+}
+
+// step writes code that saves the old value of the data that a command changes, and runs the command.
 func (g *generator) step(i int, s step, at int) {
 	n, key := i+1, g.key(i)
 	g.put("step = %d -- %s", n, s.name)
-	if i < len(g.steps)-1 {
-		switch s.class {
-		case lua.HashFields:
-			g.keepFields(n, key, at, (s.args+1)/2)
-		case lua.ChangedString, lua.ReplacedString:
-			if !isCounter(s.name) {
-				g.keepString(n, key, s.class)
-				break
-			}
-			g.keepLength(n, key, s.name, at)
-		}
+	switch class := g.class(i); {
+	case class == lua.NoUndo:
+	case class == lua.HashFields:
+		g.keepFields(n, key, at, (s.args+1)/2)
+	case isCounter(s.name):
+		g.keepLength(n, key, s.name, at)
+	default:
+		g.keepString(n, key, class)
 	}
 	g.put("r%d = try('%s', %s%s)", n, s.name, key, g.args(at, s.args, 1))
 	exact := exactRead(s.name)
@@ -324,7 +323,7 @@ func (g *generator) step(i int, s step, at int) {
 	if exact == "HGET" {
 		field = ", " + g.arg(at)
 	}
-	if i < len(g.steps)-1 && isCounter(s.name) {
+	if g.class(i) != lua.NoUndo && isCounter(s.name) {
 		forget, forgotten = fmt.Sprintf(", old%d", n), ", nil"
 	}
 	g.put("local kind = type(r%d)\nif kind == 'table' and r%d.err then why%s = r%d.err%s break end", n, n, forget, n, forgotten)

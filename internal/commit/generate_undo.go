@@ -88,21 +88,19 @@ func (g *generator) undo() {
 	at := g.firstStep()
 	for i, s := range g.steps {
 		n, key := i+1, g.key(i)
-		if i < len(g.steps)-1 {
-			switch s.class {
-			case lua.HashFields:
-				g.put("if old%d then undo[#undo + 1] = {{'HMGET', %s%s}, old%d} end", n, key, g.args(at, (s.args+1)/2, 2), n)
-			case lua.ChangedString:
-				if isCounter(s.name) {
-					g.put("if old%d == 0 then\nold%d = false\nelseif type(old%d) == 'number' then\nold%d = %s\nend", n, n, n, n, g.oldCounter(n, s.name, at))
-				}
-				g.put("if old%d == false then undo[#undo + 1] = {'UNLINK', %s} end", n, key)
-				g.put("if old%d then undo[#undo + 1] = {'SET', %s, old%d, 'KEEPTTL'} end", n, key, n)
-			case lua.ReplacedString:
-				g.put("if old%d == false then undo[#undo + 1] = {'UNLINK', %s} end", n, key)
-				g.put("if old%d and at%d >= 0 then undo[#undo + 1] = {'PEXPIREAT', %s, string.format('%%.0f', at%d)} end", n, n, key, n)
-				g.put("if old%d then undo[#undo + 1] = {'SET', %s, old%d} end", n, key, n)
+		switch g.class(i) {
+		case lua.HashFields:
+			g.put("if old%d then undo[#undo + 1] = {{'HMGET', %s%s}, old%d} end", n, key, g.args(at, (s.args+1)/2, 2), n)
+		case lua.ChangedString:
+			if isCounter(s.name) {
+				g.put("if old%d == 0 then\nold%d = false\nelseif type(old%d) == 'number' then\nold%d = %s\nend", n, n, n, n, g.oldCounter(n, s.name, at))
 			}
+			g.put("if old%d == false then undo[#undo + 1] = {'UNLINK', %s} end", n, key)
+			g.put("if old%d then undo[#undo + 1] = {'SET', %s, old%d, 'KEEPTTL'} end", n, key, n)
+		case lua.ReplacedString:
+			g.put("if old%d == false then undo[#undo + 1] = {'UNLINK', %s} end", n, key)
+			g.put("if old%d and at%d >= 0 then undo[#undo + 1] = {'PEXPIREAT', %s, string.format('%%.0f', at%d)} end", n, n, key, n)
+			g.put("if old%d then undo[#undo + 1] = {'SET', %s, old%d} end", n, key, n)
 		}
 		at += s.args
 	}

@@ -53,7 +53,7 @@ func (d draw) plain(home shard.Shard, k kind, i int) *Commit {
 	for e := range k.events {
 		c.Events = append(c.Events, shard.Event{ID: fmt.Sprintf("event %d of %d", e, i), Body: []byte("{}")})
 	}
-	for n, words := range [][]any{{"HSET", "", "f", "v", "g", "w"}, {"INCR", ""}, {"SET", "", "v"}} {
+	for n, words := range [][]any{{"SET", "", "v"}, {"HSET", "", "f", "v", "g", "w"}, {"INCR", ""}} {
 		key := fmt.Sprintf("%sk%d-%d", d.tag, i, n)
 		words[1] = key
 		c.Keys = append(c.Keys, key)
