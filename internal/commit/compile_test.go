@@ -311,6 +311,7 @@ func TestScriptsAgreeOnADamagedOutbox(t *testing.T) {
 		"room":                         {[]any{"HSET", "counts", "bytes", "896"}, "-zrem", 0, false, Committed},
 		"a negative number":            {[]any{"HSET", "counts", "bytes", "-7"}, "+@all", time.Minute, false, Committed},
 		"a number that is no bytes":    {[]any{"HSET", "counts", "bytes", "many"}, "+@all", time.Minute, false, Committed},
+		"a command that fails":         {[]any{"SET", "{" + slot.Text(0) + "}k0-2", "text"}, "-unlink", 0, true, Broken},
 		"commands that nothing undoes": {[]any{"SET", "pending", "text"}, "-unlink", 0, true, Failed}, // none runs
 	} {
 		for _, n := range []int{1, 2} {
@@ -319,7 +320,9 @@ func TestScriptsAgreeOnADamagedOutbox(t *testing.T) {
 			w.do(t.Context(), "ACL", "SETUSER", "user", "+@all", c.denied)
 			w.do(t.Context(), "HSET", home.Key("inbox:a"), "id", metaOf(time.Now().UnixMilli(), "0", 0, "i"))
 			damage := slices.Clone(c.damage)
-			damage[1] = home.Key(damage[1].(string))
+			if name := damage[1].(string); !strings.HasPrefix(name, "{") {
+				damage[1] = home.Key(name)
+			}
 			w.do(t.Context(), damage...)
 			w.flush(t.Context())
 			both := emitting(home, n, c.delay, c.commands)
