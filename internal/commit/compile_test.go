@@ -229,50 +229,6 @@ func TestCompiledScriptsDecideAsTheGeneralOne(t *testing.T) {
 	}
 }
 
-// TestUndoKeepsEachFieldAndItsExpiry sends transactions that fail after an HSET of three fields, one of which expires if the server
-// can do that: since Redis 7.4 and Valkey 9.
-func TestUndoKeepsEachFieldAndItsExpiry(t *testing.T) {
-	t.Parallel()
-	w, d := newTwins(t), draw{rand.New(rand.NewPCG(1, 1)), "{" + slot.Text(0) + "}"}
-	hash, counter := d.tag+"hash", d.tag+"counter"
-	twice := func(digest string, commands ...string) (both [2][]*Commit) {
-		for i := range both {
-			c := &Commit{
-				Shard: w.shards.Shard(0), Digest: "digest000000000" + digest, Token: "token0000" + digest, NotAfter: time.Now().Add(time.Hour),
-				Keys: []string{hash, counter},
-			}
-			for n, words := range commands {
-				c.Commands = append(c.Commands, d.command(strings.Fields(words), c.Keys[n]))
-			}
-			both[i] = []*Commit{c}
-		}
-		return both
-	}
-	for i, field := range []string{"a", "b", "c"} {
-		w.do(t.Context(), "FLUSHDB")
-		w.flush(t.Context())
-		if difference := w.differ(t, twice("0", "HSET k a 1 b 2 c 3", "SET k word")); difference != "" {
-			t.Fatal(difference)
-		}
-		expires := true
-		for _, client := range w.clients {
-			expires = client.HPExpire(t.Context(), hash, time.Hour, field).Err() == nil
-		}
-		both := twice(strconv.Itoa(i+1), "HSET k a x b x c x", "INCR k")
-		if difference := w.differ(t, both); difference != "" {
-			t.Error(field, difference)
-		}
-		for n, client := range w.clients {
-			if state := both[n][0].Outcome.State; state == Committed {
-				t.Errorf("%s: %s", field, state)
-			}
-			if left := client.HPTTL(t.Context(), hash, field).Val(); expires && (len(left) != 1 || left[0] <= 0) {
-				t.Errorf("the field %s expires in %v ms", field, left)
-			}
-		}
-	}
-}
-
 func (c *Commit) describe() string {
 	shape, ok := shapeOf(c)
 	return fmt.Sprintf("%s (%t) %v", shape, ok, c.Commands)

@@ -47,6 +47,7 @@ func TestCountersAreReadExactlyByTheCommandOfTheirType(t *testing.T) {
 		"INCR": "GET", "INCRBY": "GET", "INCRBYFLOAT": "GET", "DECR": "GET", "DECRBY": "GET", "HINCRBY": "HGET", "HINCRBYFLOAT": "HGET", "HSET": "", "SET": "", "GET": "",
 	} {
 		assert.Equal(t, exactRead(name), want, "what reads the result of %s", name)
+		assert.Equal(t, isCounter(name), want == "GET" && name != "INCRBYFLOAT", "%s adds to an integer", name)
 	}
 }
 
