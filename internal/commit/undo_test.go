@@ -62,10 +62,10 @@ func TestUndoKeepsEachFieldAndItsExpiry(t *testing.T) {
 	for i, field := range []string{"a", "b", "c"} {
 		w.do(t.Context(), "FLUSHDB")
 		w.flush(t.Context())
-		if difference := w.differ(t, ordered(w, 0, "HSET k a 1 b 2 c 3", "SET k word")); difference != "" {
+		if difference := w.differ(t, ordered(w, 0, "HSET k a 1 b 2 c 3", "SET k word", "SET k word")); difference != "" {
 			t.Fatal(difference)
 		}
-		both, expires := ordered(w, i+1, "HSET k a x b x c x", "INCR k"), true
+		both, expires := ordered(w, i+1, "HSET k a x b x c x", "SET k other", "INCR k"), true
 		for n, client := range w.clients {
 			expires = client.HPExpire(t.Context(), both[n][0].Keys[0], time.Hour, field).Err() == nil
 		}
@@ -78,6 +78,32 @@ func TestUndoKeepsEachFieldAndItsExpiry(t *testing.T) {
 			}
 			if left := client.HPTTL(t.Context(), both[n][0].Keys[0], field).Val(); expires && (len(left) != 1 || left[0] <= 0) {
 				t.Errorf("the field %s expires in %v ms", field, left)
+			}
+		}
+	}
+}
+
+// TestCompiledScriptLeavesLargeOldValuesToTheGeneralOne changes values that are as large as an undo may be, and larger ones.
+func TestCompiledScriptLeavesLargeOldValuesToTheGeneralOne(t *testing.T) {
+	t.Parallel()
+	w := newTwins(t)
+	home := w.shards.Shard(0)
+	for _, change := range []string{"HSET k a x", "HSET k b x a x c x", "SET k x", "APPEND k x"} {
+		for size, handled := range map[int]bool{20: true, 40: true, 41: false} {
+			both := ordered(w, 1, change, "SET k x")
+			w.do(t.Context(), "FLUSHDB")
+			w.do(t.Context(), "HSET", home.Key("inbox:a"), "id", metaOf(time.Now().UnixMilli(), "0", 0, "i"))
+			if value := strings.Repeat("1", size); strings.HasPrefix(change, "HSET") {
+				w.do(t.Context(), "HSET", both[0][0].Keys[0], "a", value)
+			} else {
+				w.do(t.Context(), "SET", both[0][0].Keys[0], value)
+			}
+			w.flush(t.Context())
+			if difference := w.differ(t, both); difference != "" {
+				t.Errorf("%s after %d bytes: %s", change, size, difference)
+			}
+			if got := both[1][0].compiled != nil; got != handled {
+				t.Errorf("%s after %d bytes: handled by the compiled script: %t", change, size, got)
 			}
 		}
 	}
