@@ -62,7 +62,7 @@ func TestUndoKeepsEachFieldAndItsExpiry(t *testing.T) {
 	for i, field := range []string{"a", "b", "c"} {
 		w.do(t.Context(), "FLUSHDB")
 		w.flush(t.Context())
-		if difference := w.differ(t, ordered(w, 0, "HSET k a 1 b 2 c 3", "SET k word", "SET k word")); difference != "" {
+		if difference := w.differ(t, ordered(w, 0, "HSET k a 1 b 2 c 3 other 4", "SET k word", "SET k word")); difference != "" {
 			t.Fatal(difference)
 		}
 		both, expires := ordered(w, i+1, "HSET k a x b x c x", "SET k other", "INCR k"), true
@@ -78,6 +78,36 @@ func TestUndoKeepsEachFieldAndItsExpiry(t *testing.T) {
 			}
 			if left := client.HPTTL(t.Context(), both[n][0].Keys[0], field).Val(); expires && (len(left) != 1 || left[0] <= 0) {
 				t.Errorf("the field %s expires in %v ms", field, left)
+			}
+		}
+	}
+}
+
+// TestUndoKeepsTheExpiryOfAString sends transactions that fail after they have replaced or changed a string that expires, and one that
+// does not.
+func TestUndoKeepsTheExpiryOfAString(t *testing.T) {
+	t.Parallel()
+	w := newTwins(t)
+	for _, change := range []string{"SET k x", "SET k x EX 7", "GETSET k x", "APPEND k x", "INCR k"} {
+		for _, expires := range []time.Duration{-1, 1000 * time.Second} {
+			both := ordered(w, 1, change, "INCR k")
+			keys := both[0][0].Keys
+			w.do(t.Context(), "FLUSHDB")
+			w.do(t.Context(), "HSET", w.shards.Shard(0).Key("inbox:a"), "id", metaOf(time.Now().UnixMilli(), "0", 0, "i"))
+			w.do(t.Context(), "SET", keys[0], "7")
+			if expires > 0 {
+				w.do(t.Context(), "PEXPIRE", keys[0], expires.Milliseconds())
+			}
+			w.do(t.Context(), "SET", keys[1], "text")
+			w.flush(t.Context())
+			if difference := w.differ(t, both); difference != "" {
+				t.Errorf("%s: %s", change, difference)
+			}
+			for n, client := range w.clients {
+				left := client.PTTL(t.Context(), keys[0]).Val()
+				if both[n][0].Outcome.State != Failed || left < 0 != (expires < 0) || left > expires || left > 0 && left < expires-100*time.Second {
+					t.Errorf("%s: %s, and the key expires in %v, want %v", change, both[n][0].Outcome.State, left, expires)
+				}
 			}
 		}
 	}
