@@ -138,3 +138,26 @@ func TestCompiledScriptLeavesLargeOldValuesToTheGeneralOne(t *testing.T) {
 		}
 	}
 }
+
+// TestUndoLeavesAnEventThatWasThereBefore sends a transaction whose first event cannot be added. The outbox already has its second one.
+func TestUndoLeavesAnEventThatWasThereBefore(t *testing.T) {
+	t.Parallel()
+	w, d := newTwins(t), draw{tag: "{" + slot.Text(0) + "}"}
+	home := w.shards.Shard(0)
+	w.do(t.Context(), "HSET", home.Key("inbox:a"), "id", metaOf(time.Now().UnixMilli(), "0", 0, "i"))
+	w.do(t.Context(), "HSET", home.Key("entries"), "event 1 of 0", "{}")
+	w.do(t.Context(), "SET", home.Key("pending"), "text")
+	w.flush(t.Context())
+	var both [2][]*Commit
+	for n := range both {
+		both[n] = []*Commit{d.plain(home, kind{events: 2}, 0)}
+	}
+	if difference := w.differ(t, both); difference != "" {
+		t.Error(difference)
+	}
+	for n, client := range w.clients {
+		if bodies := client.HGetAll(t.Context(), home.Key("entries")).Val(); len(bodies) != 1 || bodies["event 1 of 0"] != "{}" || both[n][0].Outcome.State != Failed {
+			t.Errorf("%s, and the outbox has %q", both[n][0].Outcome.State, bodies)
+		}
+	}
+}
