@@ -61,3 +61,26 @@ func (d draw) plain(home shard.Shard, k kind, i int) *Commit {
 	}
 	return c
 }
+
+func TestEventsOfACompiledScriptAreDueAfterTheirDelay(t *testing.T) {
+	t.Parallel()
+	w := newTwins(t)
+	home := w.shards.Shard(0)
+	for _, delay := range []time.Duration{0, time.Minute} {
+		for n := range 2 {
+			w.do(t.Context(), "FLUSHDB")
+			w.do(t.Context(), "HSET", home.Key("inbox:a"), "id", metaOf(time.Now().UnixMilli(), "0", 0, "i"))
+			w.flush(t.Context())
+			both := emitting(home, n+1, delay, false)
+			from := time.Now().Add(delay).UnixMilli()
+			w.send(t.Context(), 1, both[1])
+			until := time.Now().Add(delay).UnixMilli()
+			for _, c := range both[1] {
+				due := int64(w.clients[1].ZScore(t.Context(), home.Key("pending"), c.Events[0].ID).Val())
+				if c.compiled == nil || due < from || due > until {
+					t.Errorf("%d with a delay of %v: due %d ms after the first possible time of %d ms, in a compiled script: %t", n+1, delay, due-from, until-from, c.compiled != nil)
+				}
+			}
+		}
+	}
+}
