@@ -282,7 +282,7 @@ func TestRelayIsNotifiedOfEventsThatAnOperatorMakesDue(t *testing.T) {
 		}
 		y.same(got, ids...)
 	}
-	want(nil, "") // stands for what was committed before
+	want(nil, "") // The empty id stands for the events that were committed before the relay was attached.
 	want(second(y.store.Rearm(ctx, y.slot, "nobody")))
 	want(second(y.store.Rearm(ctx, y.slot, "parked")), "parked")
 	want(second(y.store.Change(ctx, y.slot, outbox.Change{Act: outbox.ActRetry, Reason: "why"}, "failed")), "failed")
