@@ -10,7 +10,7 @@ import (
 )
 
 // TestCompiledScriptHandlesEachPlan commits transactions of many plans. Nothing is in their way, so none may be left to the general
-// script.
+// script. The transactions 0 and 2 move a position that is stored, transaction 1 moves a new one.
 func TestCompiledScriptHandlesEachPlan(t *testing.T) {
 	t.Parallel()
 	w, d := newTwins(t), draw{tag: "{" + slot.Text(0) + "}"}
@@ -20,6 +20,8 @@ func TestCompiledScriptHandlesEachPlan(t *testing.T) {
 		for n := range 3 {
 			w.do(t.Context(), "FLUSHDB")
 			w.do(t.Context(), "HSET", home.Key("inbox:a"), "id", metaOf(time.Now().UnixMilli(), "0", 0, "i"))
+			stored := "token0000909" + OwnerOf(7, "e 1")
+			w.do(t.Context(), "HSET", home.Key("positions"), "orders/0", stored, "orders/2", stored)
 			d.stream(t.Context(), w)
 			w.flush(t.Context())
 			var both [2][]*Commit
@@ -46,6 +48,9 @@ func (d draw) plain(home shard.Shard, k kind, i int) *Commit {
 	}
 	if k.positioned {
 		c.Position = &Position{Field: fmt.Sprint("orders/", i), Offset: "10", Owner: OwnerOf(7, "e 1")}
+		if i%2 == 0 {
+			c.Position.After = "09"
+		}
 	}
 	if k.ack != AckNone {
 		c.Input = Input{Ack: k.ack, Stream: d.tag + "stream", Group: "g", Consumer: "c", Entry: fmt.Sprintf("%d-0", i+1)}
