@@ -89,3 +89,23 @@ func TestEventsOfACompiledScriptAreDueAfterTheirDelay(t *testing.T) {
 		}
 	}
 }
+
+// TestAnEventThatOccursTwiceNeedsNoUndo commits as a user who may not undo the first of two equal events.
+func TestAnEventThatOccursTwiceNeedsNoUndo(t *testing.T) {
+	t.Parallel()
+	w := newTwins(t)
+	home := w.shards.Shard(0)
+	w.do(t.Context(), "ACL", "SETUSER", "user", "+@all", "-zrem")
+	w.do(t.Context(), "HSET", home.Key("inbox:a"), "id", metaOf(time.Now().UnixMilli(), "0", 0, "i"))
+	w.flush(t.Context())
+	both := emitting(home, 1, 0, false)
+	for _, batch := range both {
+		batch[0].Events = append(batch[0].Events, batch[0].Events[0])
+	}
+	if difference := w.differ(t, both); difference != "" {
+		t.Error(difference)
+	}
+	if state := both[1][0].Outcome.State; state != Committed {
+		t.Errorf("%s, want %s", state, Committed)
+	}
+}
