@@ -129,19 +129,6 @@ func (c *Commit) plainEvents() bool {
 	return true
 }
 
-// repeatsEvent reports whether an event occurs twice. commit.lua ignores the second one. A compiled script would have to undo the
-// first one, after which only commit.lua could commit.
-func (c *Commit) repeatsEvent() bool {
-	for i := range c.Events {
-		for j := range i {
-			if c.Events[i].ID == c.Events[j].ID {
-				return true
-			}
-		}
-	}
-	return false
-}
-
 // Class returns the first letter of the head.
 func (c Command) Class() byte {
 	return c.Head[0]

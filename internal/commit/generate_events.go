@@ -24,17 +24,23 @@ func (g *generator) all() string {
 	return fmt.Sprintf("%d * n", g.events)
 }
 
-// sizes writes code that finds the size of the events. For a batch, it passes transactions to commit.lua if the outbox already
-// contains an event.
+// sizes writes code that finds the size of the events. It passes transactions with the same event twice to commit.lua, and those of a
+// batch if the outbox already contains an event.
 func (g *generator) sizes() {
 	switch {
 	case g.events == 0:
 	case g.batch:
 		g.put("local found = try(unpack(ids))\nif found.err then %s end\nfor i = 1, %s do\nif found[i] then %s end\nend", leave, g.all(), leave)
 	default:
-		bodies := make([]string, g.events)
+		bodies, same := make([]string, g.events), []string(nil)
 		for e := range bodies {
 			bodies[e] = "#" + g.arg(g.firstEvent()+2*e+1)
+			for before := range e {
+				same = append(same, g.arg(g.firstEvent()+2*e)+" == "+g.arg(g.firstEvent()+2*before))
+			}
+		}
+		if len(same) > 0 {
+			g.put("if %s then %s end", strings.Join(same, " or "), leave)
 		}
 		g.put("local size = %s", strings.Join(bodies, " + "))
 	}

@@ -90,22 +90,34 @@ func TestEventsOfACompiledScriptAreDueAfterTheirDelay(t *testing.T) {
 	}
 }
 
-// TestAnEventThatOccursTwiceNeedsNoUndo commits as a user who may not undo the first of two equal events.
+// TestAnEventThatOccursTwiceNeedsNoUndo commits as a user who may not undo the first of two equal events. Each pair of 12 events is
+// equal once. If first and second are the same event, all differ.
 func TestAnEventThatOccursTwiceNeedsNoUndo(t *testing.T) {
 	t.Parallel()
-	w := newTwins(t)
+	w, d := newTwins(t), draw{tag: "{" + slot.Text(0) + "}"}
 	home := w.shards.Shard(0)
 	w.do(t.Context(), "ACL", "SETUSER", "user", "+@all", "-zrem")
-	w.do(t.Context(), "HSET", home.Key("inbox:a"), "id", metaOf(time.Now().UnixMilli(), "0", 0, "i"))
-	w.flush(t.Context())
-	both := emitting(home, 1, 0, false)
-	for _, batch := range both {
-		batch[0].Events = append(batch[0].Events, batch[0].Events[0])
-	}
-	if difference := w.differ(t, both); difference != "" {
-		t.Error(difference)
-	}
-	if state := both[1][0].Outcome.State; state != Committed {
-		t.Errorf("%s, want %s", state, Committed)
+	const events = 12
+	for first := range events {
+		for second := first; second < events; second++ {
+			for _, key := range []string{"entries", "pending", "counts", "inbox:a"} {
+				w.do(t.Context(), "DEL", home.Key(key))
+			}
+			w.do(t.Context(), "HSET", home.Key("inbox:a"), "id", metaOf(time.Now().UnixMilli(), "0", 0, "i"))
+			w.flush(t.Context())
+			var both [2][]*Commit
+			for n := range both {
+				c := d.plain(home, kind{events: events}, 0)
+				c.Events[second].ID = c.Events[first].ID
+				both[n] = []*Commit{c}
+			}
+			if difference := w.differ(t, both); difference != "" {
+				t.Fatalf("events %d and %d: %s", first, second, difference)
+			}
+			c := both[1][0]
+			if c.Outcome.State != Committed || (c.compiled != nil) != (first == second) {
+				t.Errorf("events %d and %d: %s, in a compiled script: %t", first, second, c.Outcome.State, c.compiled != nil)
+			}
+		}
 	}
 }

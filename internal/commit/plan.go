@@ -202,7 +202,7 @@ func (s *Sender) ready(c *Commit) *compiled {
 	}
 	p := c.plan
 	seen := p.seen.Add(1)
-	if made := p.compiled.Load(); made != nil && !c.repeatsEvent() {
+	if made := p.compiled.Load(); made != nil {
 		return made
 	}
 	if seen >= after && p.settled.CompareAndSwap(false, true) {

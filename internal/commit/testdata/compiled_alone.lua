@@ -12,6 +12,7 @@ if string.find(meta, @ONE_GENERATION, -#@ONE_GENERATION, true) ~= 27 then
   if string.find(meta, @TWO_GENERATIONS, -#@TWO_GENERATIONS, true) ~= 27 or try('HEXISTS', string.sub(@VOID, 1, -5) .. 'inbox:b', A[3]) ~= 0 then return 0 end
 end
 if try('EXISTS', @TAKEN) ~= 0 and try('HGET', @TAKEN, A[1] .. '\0' .. string.sub(A[2], 14)) then return 0 end
+if A[8] == A[6] then return 0 end
 local size = #A[7] + #A[9]
 local bytes, idle, full = try('HINCRBY', @COUNTS, 'bytes', size), nil, nil
 if type(bytes) ~= 'number' then return 0 end
